@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -49,9 +50,32 @@ pub struct Files {
     pub only_these_templates: bool,
 }
 
-/// Modification times and lengths of the files; equal if no file was written.
+/// Stamps of the files; equal if no file was written or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stamp(Vec<Option<(SystemTime, u64)>>);
+pub struct Stamp(Vec<Option<FileStamp>>);
+
+/// Inode, size and times of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FileStamp {
+    place: (u64, u64),
+    size: u64,
+    written: SystemTime,
+    /// Time of the last change of content or metadata, in seconds and nanoseconds: no user sets it. Copies that keep
+    /// modification times may put other bytes of equal size and time into the file.
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self {
+            place: (metadata.dev(), metadata.ino()),
+            size: metadata.len(),
+            written: metadata.modified().ok()?,
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
 
 /// A file cannot be read.
 #[derive(Debug, Error)]
@@ -119,11 +143,7 @@ impl FilePaths {
             paths.extend(more_templates(folder));
             paths.extend(mistral_files(folder).into_iter().flatten());
         }
-        let stamp = |path: &PathBuf| {
-            let metadata = fs::metadata(path).ok()?;
-            Some((metadata.modified().ok()?, metadata.len()))
-        };
-        Stamp(paths.iter().map(stamp).collect())
+        Stamp(paths.iter().map(|path| FileStamp::of(path)).collect())
     }
 
     /// Reads the available files; only the tokenizer and a configured template are required.
@@ -231,4 +251,30 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
         return Err(FileError::TooLong(path.to_owned()));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_bytes_of_equal_size_and_time_have_another_stamp() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, fresh) = (folder.path().join(TOKENIZER), folder.path().join("fresh"));
+        let paths = FilePaths {
+            tokenizer: file.clone(),
+            chat_template: None,
+        };
+        let write = |path: &Path, text: &str| {
+            fs::write(path, text).unwrap();
+            let written = File::options().write(true).open(path).unwrap();
+            written.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        };
+        write(&file, "one");
+        let first = paths.stamp();
+        assert_eq!(first, paths.stamp());
+        write(&fresh, "two");
+        fs::rename(&fresh, &file).unwrap();
+        assert_ne!(first, paths.stamp());
+    }
 }
