@@ -142,6 +142,21 @@ impl PolicyEntry {
         self.chain.iter().any(|kept| !permit.revokes(&kept.digest))
     }
 
+    /// Returns true if the version has the bytes and settings of the active one.
+    pub(super) fn is_active(&self, version: &LoadedVersion) -> bool {
+        self.active()
+            .is_some_and(|active| active.is_of(&version.digest, &version.settings))
+    }
+
+    /// Puts the active version with another circuit in its place, and forgets all rollbacks.
+    pub(super) fn replace_active(&mut self, version: LoadedVersion) {
+        self.release();
+        self.openings_counted = version.circuit.openings();
+        if let Some(active) = self.chain.first_mut() {
+            *active = version;
+        }
+    }
+
     /// Activates a version, and forgets all rollbacks.
     pub(super) fn activate(&mut self, version: LoadedVersion) {
         self.chain

@@ -329,6 +329,11 @@ impl PolicyLibrary {
                 entry.problem = None;
             }
             Outcome::HeldBack => entry.problem = None,
+            // Another circuit is no other version.
+            Outcome::Fresh(version) if entry.is_active(&version) => {
+                entry.replace_active(*version);
+                entry.problem = None;
+            }
             Outcome::Fresh(version) => {
                 self.attempts
                     .forget_one(&wanted.name, &version.digest, &version.settings);

@@ -145,13 +145,18 @@ fn open(circuit: &Circuit) {
 }
 
 #[test]
-fn another_circuit_is_no_reason_to_compile() {
+fn another_circuit_is_no_reason_to_compile_and_no_new_version() {
     let mut library = library();
     apply(&mut library, wanted(A));
     let (policy_before, circuit) = (policy(&library), Arc::clone(&entry(&library).chain[0].circuit));
     let mut other = wanted(A);
     other.circuit.faults = 1;
-    assert!(apply(&mut library, other.clone()));
+    let (swaps, since) = (entry(&library).swaps, entry(&library).chain[0].since);
+    assert!(!apply(&mut library, other.clone()), "it is no new version");
+    assert_eq!(
+        (entry(&library).swaps, entry(&library).chain[0].since),
+        (swaps, since)
+    );
     assert!(Arc::ptr_eq(&policy_before, &policy(&library)));
     assert!(!Arc::ptr_eq(&circuit, &entry(&library).chain[0].circuit));
     assert_eq!(in_chain(&library), [A]);
