@@ -13,14 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::address::{UrlError, WorkerAddress};
 use crate::connection::{Connection, RequestChannel, WorkerBody};
 use crate::dial::{ConnectError, DialOptions, DialedStream};
 use crate::http2::{SharedConnection, SharedStream};
-use crate::permit::ConnectionPermit;
+use crate::permit::{ConnectionLimit, ConnectionPermit};
 use crate::server_error::ServerClientError;
 use crate::tls::WorkerTls;
 
@@ -76,7 +75,7 @@ pub struct ConnectionPool {
     /// Entry that the router adds to `Via`. Set once.
     via: OnceLock<HeaderValue>,
     state: Mutex<PoolConnections>,
-    /// Set if `state.permits` is set.
+    /// Set if `state.limit` is set.
     is_limited: AtomicBool,
     open: Arc<AtomicUsize>,
 }
@@ -90,8 +89,8 @@ struct PoolConnections {
     spec: ConnectionsSpec,
     /// Number of changes of the TLS settings. Connections with earlier ones are not used for another request.
     tls_version: u64,
-    /// Permits for connections in use, if they are limited.
-    permits: Option<Arc<Semaphore>>,
+    /// Limit of the connections in use, if there is one.
+    limit: Option<Arc<ConnectionLimit>>,
 }
 
 #[derive(Debug)]
@@ -140,8 +139,11 @@ impl ConnectionPool {
         let _ = self.via.set(via.clone());
         let mut state = self.lock();
         if state.spec.most != spec.most {
-            let permits = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-            state.permits = spec.most.map(permits);
+            match (&state.limit, state.spec.most, spec.most) {
+                // Those in use count under the new limit too.
+                (Some(limit), Some(before), Some(most)) => limit.change(before, most),
+                _ => state.limit = spec.most.map(ConnectionLimit::new),
+            }
             self.is_limited.store(spec.most.is_some(), Ordering::Relaxed);
         }
         let address = |tls: &Option<Arc<WorkerTls>>| tls.as_ref().map(Arc::as_ptr);
@@ -188,11 +190,11 @@ impl ConnectionPool {
         if !self.is_limited.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let Some(permits) = self.lock().permits.clone() else {
+        let Some(permits) = self.lock().limit.clone() else {
             return Ok(None);
         };
-        match timeout(limit, permits.acquire_owned()).await {
-            Ok(permit) => Ok(permit.ok()),
+        match timeout(limit, permits.acquire()).await {
+            Ok(permit) => Ok(permit),
             Err(_) => Err(ConnectError::NoPermit {
                 address: self.address.address.clone(),
                 limit,

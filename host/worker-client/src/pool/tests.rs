@@ -104,6 +104,46 @@ async fn connections_in_use_stay_within_the_limit() {
 }
 
 #[tokio::test]
+async fn connections_in_use_count_under_a_limit_that_changed() {
+    let (upstream, _serving) = worker().await;
+    let most = |most| configure(&upstream, |spec| spec.most = Some(most));
+    most(3);
+    let mut busy = Vec::new();
+    for _ in 0..3 {
+        busy.push(upstream.acquire(LONG).await.unwrap());
+    }
+    most(1);
+    // Two of three end, and one is in use, which is the limit.
+    busy.truncate(1);
+    assert!(upstream.acquire(SOON).await.is_err());
+    most(2);
+    busy.push(upstream.acquire(LONG).await.unwrap());
+    assert!(upstream.acquire(SOON).await.is_err());
+    busy.clear();
+    let both = (
+        upstream.acquire(LONG).await.unwrap(),
+        upstream.acquire(LONG).await.unwrap(),
+    );
+    assert!(both.0.is_some() && both.1.is_some());
+    assert!(upstream.acquire(SOON).await.is_err());
+}
+
+#[tokio::test]
+async fn a_limit_that_rises_again_has_room_at_once() {
+    let (upstream, _serving) = worker().await;
+    let most = |most| configure(&upstream, |spec| spec.most = Some(most));
+    most(2);
+    let _busy = (
+        upstream.acquire(LONG).await.unwrap(),
+        upstream.acquire(LONG).await.unwrap(),
+    );
+    most(1);
+    most(3);
+    let _third = upstream.acquire(LONG).await.unwrap();
+    assert!(upstream.acquire(SOON).await.is_err());
+}
+
+#[tokio::test]
 async fn idle_connections_stay_within_the_limit() {
     let (upstream, _serving) = worker().await;
     configure(&upstream, |spec| spec.idle = 1);
