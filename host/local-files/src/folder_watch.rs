@@ -163,15 +163,26 @@ fn folders_of(path: &Path) -> Vec<PathBuf> {
     let real = path.canonicalize().ok();
     let parent_of_link = path.is_dir().then(|| path.parent().map(Path::to_owned)).flatten();
     let parent_of_link = parent_of_link.filter(|parent| !parent.as_os_str().is_empty());
-    [
+    let own = [
         folder(path),
         real.as_deref().and_then(folder),
         parent_of_link.filter(|_| path.is_symlink()),
-    ]
-    .into_iter()
-    .flatten()
-    .filter(|folder| folder.is_dir())
-    .collect()
+    ];
+    let own = own.into_iter().flatten();
+    own.chain(folders_of_links(path))
+        .filter(|folder| folder.is_dir())
+        .collect()
+}
+
+/// Returns the folders that hold the symlinks among the folders of the path: a link that moves gives the path another
+/// file.
+fn folders_of_links(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let folders = path.ancestors().skip(1);
+    let links = folders.filter(|folder| folder.is_symlink());
+    links.filter_map(Path::parent).map(|parent| match parent {
+        here if here.as_os_str().is_empty() => PathBuf::from("."),
+        parent => parent.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -228,6 +239,23 @@ mod tests {
         let (_watch, changes) = watching(&file);
         link("v2", "..data_tmp");
         fs::rename(root.path().join("..data_tmp"), root.path().join("..data")).unwrap();
+        is_notified(&changes);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "v2");
+    }
+
+    #[test]
+    fn a_move_of_a_link_above_the_file_is_noticed() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for version in ["v1", "v2"] {
+            fs::create_dir_all(at(version).join("conf")).unwrap();
+            fs::write(at(version).join("conf/conductor.toml"), version).unwrap();
+        }
+        std::os::unix::fs::symlink("v1", at("current")).unwrap();
+        let file = at("current").join("conf/conductor.toml");
+        let (_watch, changes) = watching(&file);
+        std::os::unix::fs::symlink("v2", at("next")).unwrap();
+        fs::rename(at("next"), at("current")).unwrap();
         is_notified(&changes);
         assert_eq!(fs::read_to_string(&file).unwrap(), "v2");
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use local_files::FolderWatch;
+use local_files::{FolderWatch, WatchError};
 use observability::error_chain;
 use tokio::sync::Notify;
 use tracing::warn;
@@ -19,15 +19,33 @@ pub(crate) async fn query(path: &Path, spec: &SourceSpec) -> Result<Decoded, Sou
     Ok(target_groups(&bytes, &spec.defaults)?)
 }
 
-/// Watches the folder of the file, if the system can. Each change notifies `changed`.
-pub(crate) async fn watch(path: PathBuf, changed: Arc<Notify>) -> Option<FolderWatch> {
+/// Watch of the file's folders.
+pub(crate) struct FileWatch {
+    path: PathBuf,
+    watch: FolderWatch,
+}
+
+impl FileWatch {
+    /// Watches the folders that the path has now: a link in it may have moved.
+    pub(crate) async fn renew(mut self) -> Option<Self> {
+        let renewed = tokio::task::spawn_blocking(move || {
+            // A folder that cannot be watched is tried again before the next query.
+            let _ = self.watch.set([&*self.path]);
+            self
+        });
+        renewed.await.ok()
+    }
+}
+
+/// Watches the folders of the file, if the system can. Each change notifies `changed`.
+pub(crate) async fn watch(path: PathBuf, changed: Arc<Notify>) -> Option<FileWatch> {
     let watched = tokio::task::spawn_blocking(move || {
         let mut watch = FolderWatch::start(move || changed.notify_one())?;
         watch.set([&*path])?;
-        Ok(watch)
+        Ok(FileWatch { path, watch })
     });
-    let watched: Result<_, local_files::WatchError> = watched.await.ok()?;
-    let log = |error: &local_files::WatchError| {
+    let watched: Result<_, WatchError> = watched.await.ok()?;
+    let log = |error: &WatchError| {
         let error = error_chain(error);
         warn!(
             error,

@@ -34,7 +34,7 @@ pub(crate) async fn follow(spec: SourceSpec, state: Arc<SourceState>) {
         return Follower::new(source, &spec).follow(&state).await;
     }
     let changed = Arc::new(Notify::new());
-    let _watch = match &spec.kind {
+    let mut watch = match &spec.kind {
         SourceKind::FileSd(path) => file::watch(path.clone(), Arc::clone(&changed)).await,
         _ => None,
     };
@@ -56,6 +56,10 @@ pub(crate) async fn follow(spec: SourceSpec, state: Arc<SourceState>) {
         tokio::select! {
             () = sleep_until(due_at) => {}
             () = changed.notified() => sleep(QUIET).await,
+        }
+        // Before the query, so that no change is between them.
+        if let Some(stale) = watch.take() {
+            watch = stale.renew().await;
         }
     }
 }

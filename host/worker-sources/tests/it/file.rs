@@ -39,6 +39,32 @@ fn a_renamed_file_is_noticed_without_polling() {
 }
 
 #[test]
+fn a_file_behind_a_link_that_moved_is_watched_at_its_new_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for version in ["v1", "v2"] {
+        fs::create_dir(at(version)).unwrap();
+    }
+    std::os::unix::fs::symlink("v1", at("current")).unwrap();
+    let path = at("current").join("targets.json");
+    save(&path, &["a:1"]);
+    save(&at("v2").join("targets.json"), &["a:1", "b:1"]);
+    // Far longer than the test waits.
+    let every = Duration::from_secs(3_600);
+    let source = SourceSpec {
+        every,
+        ..spec(SourceKind::FileSd(path))
+    };
+    let sources = running(vec![source]);
+    finds(&sources, &["a:1"]);
+    std::os::unix::fs::symlink("v2", at("next")).unwrap();
+    fs::rename(at("next"), at("current")).unwrap();
+    finds(&sources, &["a:1", "b:1"]);
+    save(&at("v2").join("targets.json"), &["a:1", "b:1", "c:1"]);
+    finds(&sources, &["a:1", "b:1", "c:1"]);
+}
+
+#[test]
 fn a_file_that_is_gone_or_half_written_keeps_the_workers_and_edits_are_polled() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("targets.json");
