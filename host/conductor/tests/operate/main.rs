@@ -266,12 +266,16 @@ async fn requests_are_listed_followed_and_the_last_is_explained() {
 
 /// Follows the requests of a router, which gets some until the command ends.
 async fn followed(router: &TestRouter, args: &[&str]) -> String {
+    run_of_follower(router, args).await.good()
+}
+
+async fn run_of_follower(router: &TestRouter, args: &[&str]) -> Run {
     let mut command = command(&["requests", "--follow", "--admin", router.admin.base()]);
     command.args(args);
     let mut followed = Box::pin(run(command));
     loop {
         tokio::select! {
-            run = &mut followed => return run.good(),
+            run = &mut followed => return run,
             () = tokio::time::sleep(Duration::from_millis(50)) => send(router).await,
         }
     }

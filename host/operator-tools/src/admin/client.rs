@@ -281,9 +281,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_router_that_does_not_run_is_named_with_cause_and_cure() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        drop(listener);
+        // The port is bound without a listener: it stays taken, and refuses.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("http://{}", socket.local_addr().unwrap());
         let client = AdminClient::new(url.clone(), &RouterArgs::default()).unwrap();
         let error = client.get("/status").await.unwrap_err();
         let words = error.to_string();

@@ -5,6 +5,7 @@ mod feeds;
 mod fleet_table;
 pub mod policies;
 mod policy_problems;
+mod reach;
 mod reload;
 mod requests;
 mod screen;

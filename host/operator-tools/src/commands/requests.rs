@@ -1,7 +1,6 @@
 //! `conductor requests`: the recorded requests, and with `--follow` those that end.
 
 use std::collections::{HashSet, VecDeque};
-use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::select_all;
@@ -9,9 +8,9 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::signal::ctrl_c;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 
 use super::fleet_table::{FleetTable, TableLook, items, pages, short};
+use super::reach::RouterReach;
 use crate::admin::{AdminClient, RemoteError, RouterAnswer, RouterSet, in_a_path};
 use crate::args::{RequestFilterArgs, RequestsArgs, RouterArgs};
 use crate::table::{Side, TableCell, Tone};
@@ -26,8 +25,6 @@ const PAGE: u16 = 200;
 const OPEN: &str = "open";
 /// Requests that a follower remembers, so that it prints none twice.
 const REMEMBERED: usize = 10_000;
-/// Pause before a lost stream is opened again.
-const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// Rows in wait for the output.
 const WAITING: usize = 256;
 
@@ -203,7 +200,9 @@ fn follow(routers: &RouterSet, args: &RequestsArgs) -> Result<Exit> {
         known: HashSet::new(),
         arrived: VecDeque::new(),
         left: args.count.map(u64::from),
+        has_reader: true,
     };
+    let reach = RouterReach::of(routers);
     if !is_json {
         let header = COLUMNS.map(|(name, _)| name.to_owned());
         printer.print(&line(printer.is_several.then_some("router"), &header))?;
@@ -213,11 +212,14 @@ fn follow(routers: &RouterSet, args: &RequestsArgs) -> Result<Exit> {
         let followers = routers
             .clients()
             .iter()
-            .map(|client| follow_one(client, sender.clone()));
+            .map(|client| follow_one(client, sender.clone(), &reach));
         let followers = select_all(followers.map(Box::pin));
         tokio::select! {
             (failed, ..) = followers => Err(failed.into()),
-            exit = printer.run(&mut rows, &args.filter) => exit,
+            ended = printer.run(&mut rows, &args.filter) => ended.map(|()| match printer.has_reader {
+                true => reach.exit(),
+                false => Exit::Success,
+            }),
             _ = ctrl_c() => Ok(Exit::Interrupted),
         }
     })
@@ -232,10 +234,16 @@ struct RouterRows<'a> {
     is_backlog: bool,
 }
 
-/// Sends the rows of a router's stream, and opens a lost stream again. Returns the failure of the first attempt.
-async fn follow_one<'a>(client: &'a AdminClient, rows: mpsc::Sender<RouterRows<'a>>) -> RemoteError {
+/// Sends the rows of a router's stream, and opens a lost stream again. Returns the failure of the first attempt, if it
+/// ends the command.
+async fn follow_one<'a>(
+    client: &'a AdminClient,
+    rows: mpsc::Sender<RouterRows<'a>>,
+    reach: &RouterReach,
+) -> RemoteError {
     let path = "/admin/stream?topics=requests";
-    let mut stream = match client.stream(path).await {
+    let report = async |away: RemoteError| eprintln!("conductor: {away}; trying again");
+    let mut stream = match reach.open(client, path, report).await {
         Ok(stream) => stream,
         Err(error) => return error,
     };
@@ -258,12 +266,8 @@ async fn follow_one<'a>(client: &'a AdminClient, rows: mpsc::Sender<RouterRows<'
             Err(lost) => lost,
         };
         eprintln!("conductor: {lost}; trying again");
-        stream = loop {
-            sleep(AGAIN_AFTER).await;
-            if let Ok(stream) = client.stream(path).await {
-                break stream;
-            }
-        };
+        reach.lost();
+        stream = reach.open_again(client, path).await;
     }
 }
 
@@ -278,6 +282,7 @@ struct RowPrinter {
     arrived: VecDeque<String>,
     /// Requests until the end.
     left: Option<u64>,
+    has_reader: bool,
 }
 
 impl RowPrinter {
@@ -285,14 +290,14 @@ impl RowPrinter {
         &mut self,
         rows: &mut mpsc::Receiver<RouterRows<'_>>,
         filter: &RequestFilterArgs,
-    ) -> Result<Exit> {
+    ) -> Result<()> {
         while let Some(rows) = rows.recv().await {
             self.take(&rows, filter)?;
             if self.left == Some(0) {
                 break;
             }
         }
-        Ok(Exit::Success)
+        Ok(())
     }
 
     /// Prints the ended requests of an event that are new. The backlog has none of them.
@@ -347,7 +352,7 @@ impl RowPrinter {
     /// Prints a line. Without a reader it is the last one.
     fn print(&mut self, line: &str) -> Result<()> {
         if !print::write(format!("{line}\n"))? {
-            self.left = Some(0);
+            (self.has_reader, self.left) = (false, Some(0));
         }
         Ok(())
     }
@@ -409,6 +414,7 @@ mod tests {
             known: HashSet::new(),
             arrived: VecDeque::new(),
             left: Some(2),
+            has_reader: true,
         };
         let mut take = |ids: &[&str], is_backlog: bool| {
             let requests: Vec<Value> = ids.iter().map(|id| request(id)).collect();
@@ -434,6 +440,7 @@ mod tests {
             known: HashSet::new(),
             arrived: VecDeque::new(),
             left: None,
+            has_reader: true,
         };
         let before = 1_000_000;
         for seq in before..before + REMEMBERED as u64 {

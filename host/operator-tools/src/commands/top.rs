@@ -1,19 +1,18 @@
 //! `conductor top`: pools, the busiest workers and the latest changes, live by the routers' event streams.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::select_all;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 
 use super::fleet_table::{FleetTable, TableLook, items, short};
+use super::reach::RouterReach;
 use super::screen::LiveScreen;
 use super::workers::WorkerTable;
-use crate::admin::{AdminClient, EventStream, RemoteError, RouterSet, StreamEvent};
+use crate::admin::{AdminClient, RemoteError, RouterSet, StreamEvent};
 use crate::args::TopArgs;
 use crate::table::{Side, TableCell, Tone};
 use crate::units::{number, percent, seconds, text};
@@ -23,25 +22,25 @@ use crate::{Exit, print};
 const STREAM: &str = "/admin/stream?topics=fleet,changes";
 /// Changes that are shown.
 const CHANGES: usize = 5;
-/// Pause before a lost stream is opened again.
-const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// Events in wait for the screen.
 const WAITING: usize = 256;
 
 /// Runs `conductor top`.
 ///
 /// # Errors
-/// If a router cannot be queried, or the output cannot be written.
+/// If a router refuses or none is reached, or the output cannot be written.
 pub fn top(args: &TopArgs) -> Result<Exit> {
     let routers = RouterSet::of(&args.router)?;
     let is_json = routers.is_json();
     let mut screen = (!is_json).then(LiveScreen::open).transpose()?;
     let mut fleets: Vec<RouterFleet> = routers.clients().iter().map(RouterFleet::of).collect();
     let mut left = args.count;
+    let reach = RouterReach::of(&routers);
     routers.wait(async {
         let (sender, mut messages) = mpsc::channel(WAITING);
         let clients = routers.clients().iter().enumerate();
-        let followers = clients.map(|(number, client)| Box::pin(follow(number, client, sender.clone())));
+        let followers =
+            clients.map(|(number, client)| Box::pin(follow(number, client, sender.clone(), &reach)));
         let mut followers = select_all(followers);
         // One listener for all turns: a signal while a frame is drawn is not lost.
         let mut interrupts = signal(SignalKind::interrupt())?;
@@ -57,6 +56,9 @@ pub fn top(args: &TopArgs) -> Result<Exit> {
             let is_update = matches!(&message, Ok(event) if event.name == "fleet");
             let is_shown = is_update || message.is_err();
             let mut has_reader = true;
+            if let (Err(away), true) = (&message, is_json) {
+                eprintln!("conductor: {away}; trying again");
+            }
             if is_json && is_update {
                 has_reader = print::write(format!("{}\n", json_line(&routers, number, &message)))?;
             }
@@ -66,8 +68,11 @@ pub fn top(args: &TopArgs) -> Result<Exit> {
                 has_reader = screen.show(&frame(&fleets, look))?;
             }
             left = left.map(|left| left.saturating_sub(u64::from(is_update)));
-            if !has_reader || left == Some(0) {
+            if !has_reader {
                 return Ok(Exit::Success);
+            }
+            if left == Some(0) {
+                return Ok(reach.exit());
             }
         }
     })
@@ -87,33 +92,29 @@ fn json_line(routers: &RouterSet, number: usize, message: &StreamMessage) -> Val
     event
 }
 
-/// Sends the events of a router's stream, and opens a lost stream again. Returns the failure of the first attempt.
+/// Sends the events of a router's stream, and opens a lost stream again. Returns the failure of the first attempt, if it
+/// ends the command.
 async fn follow(
     number: usize,
     client: &AdminClient,
     messages: mpsc::Sender<(usize, StreamMessage)>,
+    reach: &RouterReach,
 ) -> RemoteError {
-    let mut stream = match client.stream(STREAM).await {
+    let report = async |away| _ = messages.send((number, Err(away))).await;
+    let mut stream = match reach.open(client, STREAM, report).await {
         Ok(stream) => stream,
         Err(error) => return error,
     };
     loop {
         let message = stream.next().await;
         let is_lost = message.is_err();
+        if is_lost {
+            reach.lost();
+        }
         // The receiver lives as long as this.
         let _ = messages.send((number, message)).await;
         if is_lost {
-            stream = opened_again(client).await;
-        }
-    }
-}
-
-/// Opens the stream of a router that may be down.
-async fn opened_again(client: &AdminClient) -> EventStream {
-    loop {
-        sleep(AGAIN_AFTER).await;
-        if let Ok(stream) = client.stream(STREAM).await {
-            return stream;
+            stream = reach.open_again(client, STREAM).await;
         }
     }
 }
