@@ -88,6 +88,12 @@ impl ConfigDraft {
         keys.push((key, value));
     }
 
+    /// Returns `true` if a key is set.
+    pub(crate) fn has(&self, (table, key): KeyPlace) -> bool {
+        let keys = self.tables.get(table);
+        keys.is_some_and(|keys| keys.iter().any(|(known, _)| *known == key))
+    }
+
     /// Adds the table of assumed caches: without it, those of workers without KV events are unknown.
     pub(crate) fn assume_caches(&mut self) {
         let Entry::Vacant(table) = self.tables.entry("pools.main.assume-cache") else {

@@ -34,6 +34,8 @@ pub(crate) enum Effect {
     Text(KeyPlace),
     /// Whole number of a key. A negative one means no limit, and sets nothing.
     Number(KeyPlace),
+    /// Whole number of a key, unless this other flag sets the key.
+    NumberAfter(KeyPlace, &'static str),
     /// Number of attempts; 0 counts as 1.
     Attempts(KeyPlace),
     /// Time with this unit.
@@ -92,6 +94,8 @@ impl Effect {
             Self::Times(..) | Self::Split(_) => 0,
             // A switch turns off what other flags configure, and models belong to workers.
             Self::Fixed(..) | Self::Models => 2,
+            // It sets what no other flag has set.
+            Self::NumberAfter(..) => 3,
             _ => 1,
         }
     }

@@ -194,6 +194,16 @@ fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(
         Effect::Text(place) => draft.set(place, quoted(value)),
         Effect::Number(_) if value.starts_with('-') => {}
         Effect::Number(place) => draft.set(place, number()?.to_string()),
+        Effect::NumberAfter(place, other) => {
+            let number = number()?;
+            if draft.has(place) {
+                return Err(format!(
+                    "`{}` has the value of `{other}`, which takes precedence",
+                    place.1
+                ));
+            }
+            draft.set(place, number.to_string());
+        }
         Effect::Attempts(place) => draft.set(place, number()?.clamp(1, MOST_ATTEMPTS).to_string()),
         Effect::Time(place, unit) => set_time(draft, place, value, unit)?,
         Effect::Times(places, unit) => {

@@ -56,7 +56,7 @@ pub(super) const RULES: &[FlagRule] = &[
     ),
     one(
         "--cb-success-threshold",
-        Effect::Number((HEALTH, "healthy-after")),
+        Effect::NumberAfter((HEALTH, "healthy-after"), "--health-success-threshold"),
     ),
     switch(
         "--disable-circuit-breaker",

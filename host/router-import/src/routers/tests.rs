@@ -103,6 +103,21 @@ fn a_command_line_of_vllm_router_is_translated() {
 }
 
 #[test]
+fn the_successes_of_probes_go_before_those_of_the_circuit_breaker_in_any_order() {
+    let [probes, circuit] = ["--health-success-threshold 4", "--cb-success-threshold 7"];
+    let of = |flags: &str| import(ForeignRouter::Vllm, &format!("--worker-urls http://a:1 {flags}"));
+    for flags in [format!("{probes} {circuit}"), format!("{circuit} {probes}")] {
+        let both = of(&flags);
+        has(&both, &["healthy-after = 4"]);
+        notes(
+            &both,
+            &["`--cb-success-threshold`: `healthy-after` has the value of `--health-success-threshold`"],
+        );
+    }
+    has(&of(circuit), &["healthy-after = 7"]);
+}
+
+#[test]
 fn a_time_of_one_key_goes_before_that_of_the_whole_request_in_any_order() {
     let [stall, whole] = [
         "--stream-body-stall-timeout-secs 30",
