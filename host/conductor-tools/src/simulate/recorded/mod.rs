@@ -14,7 +14,7 @@ use self::measured::Measured;
 pub use self::measured::{LogAccuracy, MeasuredFigure};
 pub(super) use self::report::RecordedReport;
 use self::report::{About, FitReport};
-use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWorker};
+use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWorker, PartFacts};
 use super::contestant::{Contestant, split};
 use crate::UsageError;
 use crate::args::{ArrivalKind, CACHE_TOKENS, ProfileName, SimulateArgs};
@@ -45,12 +45,15 @@ impl RecordedTrace {
         };
         let mut log = LoggedRequests::read(&args.log)?;
         let (name, pool) = chosen(&mut log, args.pool.as_deref())?;
-        let block_tokens = block_tokens(&pool)?;
-        let requests = pool.requests.len() as f64;
+        let most = args.requests.map(|requests| requests as usize);
+        let facts = pool.first(most);
+        let facts = facts.ok_or_else(|| anyhow!("failed to read the log: no policy placed a request"))?;
+        let block_tokens = block_tokens(&pool, &facts)?;
+        let requests = facts.requests as f64;
         let title = first.file_stem().unwrap_or_default().to_string_lossy();
         let recording = Recording::of(&title, block_tokens, pool.workers.len(), pool.requests);
-        let recording = match args.requests {
-            Some(requests) => recording.first(requests as usize),
+        let recording = match most {
+            Some(requests) => recording.first(requests),
             None => recording,
         };
         let recording = match args.arrivals {
@@ -67,11 +70,7 @@ impl RecordedTrace {
                 .context("failed to learn from the log what requests cost; give a --profile")
         });
         let fit = fit.transpose()?;
-        let most = pool
-            .policies
-            .into_iter()
-            .max_by(|(one, placed), (other, by_other)| (placed, one).cmp(&(by_other, other)));
-        let policy = most.ok_or_else(|| anyhow!("failed to read the log: no policy placed a request"))?;
+        let policy = facts.policy;
         let about = About {
             pool: name,
             policy: policy.0.name.clone(),
@@ -80,8 +79,8 @@ impl RecordedTrace {
             unreadable_lines: log.unreadable,
             without_decision: log.without_decision,
             left_out: pool.left_out,
-            with_blocks: pool.with_blocks as f64 / requests,
-            before_decision_ms: pool.before_ms / requests,
+            with_blocks: facts.with_blocks as f64 / requests,
+            before_decision_ms: facts.before_ms / requests,
             fit: fit.as_ref().map(FitReport::of),
         };
         Ok(Some(Self {
@@ -232,14 +231,14 @@ fn chosen(log: &mut LoggedRequests, requested: Option<&str>) -> anyhow::Result<(
     Ok((name, pool))
 }
 
-fn block_tokens(pool: &LoggedPool) -> anyhow::Result<u32> {
+fn block_tokens(pool: &LoggedPool, facts: &PartFacts) -> anyhow::Result<u32> {
     let Some(tokens) = pool.block_tokens else {
         bail!(
             "failed to simulate the log: it does not show which prompts share a prefix. Record with `prompt-blocks = 16` in `[record]`, \
              in a pool whose prompts are tokenized (host/docs/policies/decision-log.md)"
         );
     };
-    let share = pool.with_blocks as f64 / pool.requests.len() as f64;
+    let share = facts.with_blocks as f64 / facts.requests as f64;
     if share < LEAST_WITH_BLOCKS {
         bail!(
             "failed to simulate the log: it has the beginnings of {:.0} % of the prompts, and at least {:.0} % are needed. Record with a \

@@ -33,15 +33,36 @@ pub(super) struct LoggedPool {
     pub(super) requests: Vec<RecordedRequest>,
     /// Workers by the index that requests have.
     pub(super) workers: Vec<LoggedWorker>,
-    /// Number of requests that each policy placed.
-    pub(super) policies: HashMap<LoggedPolicy, usize>,
+    /// Facts of the requests, in their order.
+    facts: Vec<RequestFacts>,
+    /// Policies that placed them.
+    policies: Vec<LoggedPolicy>,
     /// Prompt tokens of blocks, of requests that have any.
     pub(super) block_tokens: Option<u32>,
+    pub(super) left_out: LeftOut,
+}
+
+/// Facts of a request that a simulation has no use for.
+#[derive(Debug, Clone, Copy)]
+struct RequestFacts {
+    at_us: u64,
+    /// Index of the policy that placed it.
+    policy: usize,
+    has_blocks: bool,
+    /// Time from arrival to first decision, in milliseconds.
+    before_ms: f64,
+}
+
+/// Facts of the requests that are simulated.
+#[derive(Debug, PartialEq)]
+pub(super) struct PartFacts {
+    pub(super) requests: usize,
+    /// Policy that placed most of them, and their number.
+    pub(super) policy: (LoggedPolicy, usize),
     /// Requests that have blocks.
     pub(super) with_blocks: usize,
     /// Sum of the times from arrival to first decision, in milliseconds.
     pub(super) before_ms: f64,
-    pub(super) left_out: LeftOut,
 }
 
 /// A worker of the log.
@@ -225,9 +246,14 @@ impl LoggedPool {
             return Ok(());
         };
         let blocks = self.blocks(&line)?;
-        *self.policies.entry(policy.clone()).or_default() += 1;
         let arrived_us = line.unix_us.saturating_sub(micros(line.duration_ms.0));
-        self.before_ms += placing.first_us.saturating_sub(arrived_us) as f64 / 1e3;
+        let facts = RequestFacts {
+            at_us: placing.first_us,
+            policy: self.index_of(policy),
+            has_blocks: blocks.is_some(),
+            before_ms: placing.first_us.saturating_sub(arrived_us) as f64 / 1e3,
+        };
+        self.facts.push(facts);
         let cached = line.cached_tokens.map(whole);
         self.requests.push(RecordedRequest {
             at_us: placing.first_us,
@@ -236,7 +262,7 @@ impl LoggedPool {
             finished_us: line.unix_us,
             prompt_tokens,
             output_tokens: whole(output_tokens),
-            blocks,
+            blocks: blocks.unwrap_or_default(),
             session: placing.session,
             worker,
             prefill,
@@ -245,11 +271,36 @@ impl LoggedPool {
         Ok(())
     }
 
-    /// Returns the ids of a prompt's blocks.
-    fn blocks(&mut self, line: &OutcomeLine) -> anyhow::Result<Vec<u64>> {
+    fn index_of(&mut self, policy: &LoggedPolicy) -> usize {
+        let known = self.policies.iter().position(|known| known == policy);
+        known.unwrap_or_else(|| {
+            self.policies.push(policy.clone());
+            self.policies.len() - 1
+        })
+    }
+
+    /// Returns the facts of the first requests by the times of their decisions, at most so many. `None` if there are none.
+    pub(super) fn first(&self, most: Option<usize>) -> Option<PartFacts> {
+        let mut facts = self.facts.clone();
+        facts.sort_by_key(|facts| facts.at_us);
+        facts.truncate(most.unwrap_or(usize::MAX));
+        let mut placed = vec![0; self.policies.len()];
+        facts.iter().for_each(|facts| placed[facts.policy] += 1);
+        let counted = self.policies.iter().zip(placed);
+        let (policy, by_it) = counted.max_by_key(|(policy, placed)| (*placed, *policy))?;
+        Some(PartFacts {
+            requests: facts.len(),
+            policy: (policy.clone(), by_it),
+            with_blocks: facts.iter().filter(|facts| facts.has_blocks).count(),
+            before_ms: facts.iter().map(|facts| facts.before_ms).sum(),
+        })
+    }
+
+    /// Returns the ids of a prompt's blocks. `None` if they are unknown.
+    fn blocks(&mut self, line: &OutcomeLine) -> anyhow::Result<Option<Vec<u64>>> {
         let (Some(tokens), Some(hashes)) = (line.block_tokens.filter(|tokens| *tokens > 0), &line.blocks)
         else {
-            return Ok(Vec::new());
+            return Ok(None);
         };
         let known = *self.block_tokens.get_or_insert(tokens);
         if known != tokens {
@@ -258,9 +309,10 @@ impl LoggedPool {
                  take the files of one of them"
             );
         }
-        self.with_blocks += 1;
         let number = |hash: &[u8]| hash.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        Ok(hashes.0.chunks_exact(BLOCK_HASH_BYTES).map(number).collect())
+        Ok(Some(
+            hashes.0.chunks_exact(BLOCK_HASH_BYTES).map(number).collect(),
+        ))
     }
 
     /// Records a worker that could be chosen.

@@ -88,8 +88,9 @@ fn a_request_follows_its_decisions_and_its_outcome() {
         cached_tokens: Some(16),
     };
     assert_eq!(pool.requests, [expected]);
-    assert_eq!((pool.block_tokens, pool.with_blocks), (Some(16), 1));
-    assert_eq!(pool.before_ms, 5.0, "it arrived at 10 ms and was decided at 15");
+    let facts = pool.first(None).unwrap();
+    assert_eq!((pool.block_tokens, facts.with_blocks), (Some(16), 1));
+    assert_eq!(facts.before_ms, 5.0, "it arrived at 10 ms and was decided at 15");
     assert_eq!(read.share(), 1.0);
 }
 
@@ -202,4 +203,29 @@ fn blocks_of_two_sizes_are_refused() {
         refused.to_string().contains("blocks of 16 and of 32"),
         "{refused}"
     );
+}
+
+#[test]
+fn the_facts_of_the_first_requests_are_of_them_alone() {
+    let other = json!({ "policy": {
+        "id": 1, "name": "other", "sha256": "cd", "version": "1", "params": "{}",
+        "request-columns": [], "columns": [], "more-request-columns": [], "more-columns": [],
+    } });
+    let blocks = json!({ "block-tokens": 16, "blocks": "00000000000a" });
+    let of = |seq, ended_us, more: &Value| vec![decision(seq, "mixed", ended_us, &to(1)), outcome(seq, more)];
+    let lines = [
+        head(),
+        of(1, 20_000, &blocks),
+        vec![other],
+        of(2, 30_000, &json!({})),
+        of(3, 40_000, &json!({})),
+    ];
+    let read = read(&lines.concat()).unwrap();
+    let named = |most| {
+        let facts = read.pools["chat"].first(most).unwrap();
+        let (policy, placed) = facts.policy;
+        (policy.name, placed, facts.requests, facts.with_blocks)
+    };
+    assert_eq!(named(Some(1)), ("mine".to_owned(), 1, 1, 1));
+    assert_eq!(named(None), ("other".to_owned(), 2, 3, 1));
 }
