@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use conductor_config::ServerConfig;
+use conductor_config::{Location, Mark, ServerConfig};
 use proxy::{ListenerHandle, RebindableListener};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -47,6 +47,8 @@ pub struct ListenError {
     pub address: SocketAddr,
     /// Configuration key of the address.
     pub key: &'static str,
+    /// Position of the key, if the configuration has it.
+    pub at: Option<Location>,
     /// Error of the system.
     #[source]
     pub source: io::Error,
@@ -92,20 +94,26 @@ impl ListenerHandles {
     /// # Errors
     /// [`ListenError`]; nothing has changed then.
     pub(crate) fn bind(&self, was: &ServerConfig, is: &ServerConfig) -> Result<BoundListeners, ListenError> {
-        let bind = |handle: &ListenerHandle, address, key| {
+        let bind = |handle: &ListenerHandle, address, key, at: &Option<Mark>| {
             let bound = handle.bind(address);
-            bound.map_err(|source| ListenError { address, key, source })
+            let at = at.as_ref().map(|mark| mark.location);
+            bound.map_err(|source| ListenError {
+                address,
+                key,
+                at,
+                source,
+            })
         };
         let mut bound = BoundListeners::default();
         if let Some(handle) = &self.clients
             && was.listen != is.listen
         {
-            bound.clients = Some(bind(handle, is.listen, LISTEN)?);
+            bound.clients = Some(bind(handle, is.listen, LISTEN, &is.listen_at)?);
         }
         if let (Some(handle), Some(address)) = (&self.admin, is.admin_listen)
             && self.admin_address() != is.admin_listen
         {
-            bound.admin = Some((address, bind(handle, address, ADMIN_LISTEN)?));
+            bound.admin = Some((address, bind(handle, address, ADMIN_LISTEN, &is.admin_listen_at)?));
         }
         Ok(bound)
     }
@@ -130,7 +138,12 @@ impl ListenerHandles {
 /// Binds an address, which the configuration names at `key`.
 pub(crate) async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, ListenError> {
     let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| ListenError { address, key, source })
+    bound.map_err(|source| ListenError {
+        address,
+        key,
+        at: None,
+        source,
+    })
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn of_server(was: &ServerConfig, is: &ServerConfig) -> Vec<&'static str> {
         policy_headers: "server.policy-headers",
         policy_state: "server.policy-state",
         forward: "server.forward",
-    } else { limits, totals });
+    } else { limits, totals, listen_at, admin_listen_at });
     server.chain(limits).chain(totals).collect()
 }
 

@@ -25,6 +25,7 @@ use crate::address::{collide, listen_address};
 use crate::document::code::Code;
 use crate::document::report::Problem;
 use crate::document::section::Section;
+use crate::document::source::Mark;
 use crate::document::unit::TIMEOUTS;
 use crate::document::value::Item;
 use crate::folder::read_folder;
@@ -40,6 +41,10 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Listen address of `/admin` and `/metrics`; `None` for off.
     pub admin_listen: Option<SocketAddr>,
+    /// Position of `listen`, if set.
+    pub listen_at: Option<Mark>,
+    /// Position of `admin-listen`, if set.
+    pub admin_listen_at: Option<Mark>,
     /// Key for adding and removing workers at run time. `None` for `ADMIN_API_KEY` of the environment; without that
     /// only the admin listener accepts such changes.
     pub admin_api_key: Option<KeySource>,
@@ -96,6 +101,8 @@ impl Default for ServerConfig {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             admin_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8081))),
+            listen_at: None,
+            admin_listen_at: None,
             admin_api_key: None,
             admin_key_for_reads: false,
             admin_hosts: Vec::new(),
@@ -132,8 +139,10 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
     let Addresses {
         listen,
         admin_listen,
+        listen_item,
         admin_item,
     } = addresses(&mut server, &default);
+    let mark = |item: &Option<Item<'_>>| item.as_ref().map(|item| item.report.mark(&item.span));
     let request_body_limit = server.size(
         "request-body-limit",
         default.request_body_limit,
@@ -142,6 +151,8 @@ pub(crate) fn read(section: Option<Section<'_>>, known: &Known<'_>) -> ServerCon
     let config = ServerConfig {
         listen,
         admin_listen,
+        listen_at: mark(&listen_item),
+        admin_listen_at: mark(&admin_item),
         admin_api_key: server.item("admin-api-key").and_then(|item| key::read(&item)),
         admin_key_for_reads: flag(&mut server, "admin-key-for-reads", default.admin_key_for_reads),
         admin_hosts: server
@@ -219,6 +230,8 @@ fn count(server: &mut Section<'_>, key: &'static str, default: u32, most: u32) -
 struct Addresses<'t> {
     listen: SocketAddr,
     admin_listen: Option<SocketAddr>,
+    /// The key of the address for clients, if set.
+    listen_item: Option<Item<'t>>,
     /// The key of the admin listener's address, if set.
     admin_item: Option<Item<'t>>,
 }
@@ -240,7 +253,7 @@ fn addresses<'t>(server: &mut Section<'t>, default: &ServerConfig) -> Addresses<
     {
         let listen = ListenAddress {
             address: listen,
-            item: listen_item,
+            item: listen_item.clone(),
         };
         let admin = ListenAddress {
             address: admin,
@@ -251,6 +264,7 @@ fn addresses<'t>(server: &mut Section<'t>, default: &ServerConfig) -> Addresses<
     Addresses {
         listen: listen.unwrap_or(default.listen),
         admin_listen: admin,
+        listen_item,
         admin_item,
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use admin_pages::control::ProblemReport;
-use conductor_config::{Code, Diagnostic, Diagnostics, Paint, Severity};
+use conductor_config::{Code, Diagnostic, Diagnostics, Location, Paint, Severity};
 use kv_feed::FeedError;
 use proxy::SnapshotError;
 use thiserror::Error;
@@ -89,8 +89,14 @@ impl RefusedConfig {
             | Self::Feeds(_)
             | Self::NoCluster(_)
             | Self::Sources(_)
-            | Self::Listen(_)
             | Self::Fault => vec![whole_file("not-applicable", self)],
+            Self::Listen(error) => {
+                let mut problem = whole_file("not-applicable", self);
+                if let Some(Location { line, column }) = error.at {
+                    (problem.line, problem.column) = (line, column);
+                }
+                vec![problem]
+            }
         }
     }
 }

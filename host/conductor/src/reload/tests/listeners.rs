@@ -31,3 +31,23 @@ async fn an_admin_listener_that_is_off_until_the_restart_still_refuses_other_hos
         assert_eq!(scenario.status_at("localhost").await, StatusCode::OK);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_address_in_use_is_reported_at_its_key() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    let mut scenario = Scenario::begin().await;
+    for (key, place) in [("\nlisten", (3, 10)), ("\nadmin-listen", (4, 16))] {
+        let text = before().replace(
+            &format!("{key} = \"127.0.0.1:0\""),
+            &format!("{key} = \"{taken}\""),
+        );
+        fs::write(scenario.path("conductor.toml"), &text).unwrap();
+        let (reloaded, outcome) = scenario.reload(None).await;
+        scenario = reloaded;
+        let ReloadOutcome::Refused { problems, .. } = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((problems[0].line, problems[0].column), place, "{problems:?}");
+    }
+}
