@@ -1,10 +1,13 @@
 //! Checks of a worker's answer before any of it reaches the client: whether another worker may do better.
 
+use std::borrow::Cow;
+use std::io::Read;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
-use http::{Response, StatusCode};
+use flate2::read::{GzDecoder, ZlibDecoder};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use worker_client::{SendError, read_body};
 
 use crate::base::headers::{is_event_stream, name_worker, strip_hop_by_hop};
@@ -21,6 +24,8 @@ use crate::fleet::pool::{Member, WorkerPool};
 const ERROR_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest body of an error answer that is kept for the client, in bytes.
 const LONGEST_ERROR: usize = 1 << 20;
+/// Longest text of a compressed error answer that is read, in bytes.
+const LONGEST_TEXT: u64 = 64 << 10;
 
 /// Returns the answer, unless another worker may do better. A stream is waited for until it begins: an engine that gets
 /// no prompt handed over reports this in the stream's first event. The head of that stream has status 200 (vLLM 0.32).
@@ -83,11 +88,47 @@ pub(crate) fn may_be_not_served(request: &InferenceRequest, status: StatusCode) 
 /// report this in a body of one piece. A body in several pieces is passed to the client.
 pub(crate) async fn is_not_served(request: &InferenceRequest, answer: &mut BegunAnswer) -> bool {
     let status = answer.response.status();
+    let decoder = ErrorDecoder::of(answer.response.headers());
     let first = tokio::time::timeout(ERROR_PATIENCE, answer.response.body_mut().peek());
     let Ok(Ok(Some(body))) = first.await else {
         return false;
     };
-    inference_api::is_model_not_found(status.as_u16(), body, &request.params.model)
+    inference_api::is_model_not_found(status.as_u16(), &decoder.text(body), &request.params.model)
+}
+
+/// Decoder of an error answer, which a proxy before the engine may have compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ErrorDecoder {
+    Gzip,
+    Deflate,
+    /// Plain, or of an encoding that is passed on unread.
+    None,
+}
+
+impl ErrorDecoder {
+    fn of(headers: &HeaderMap) -> Self {
+        let encoding = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+        let is = |name: &[u8]| encoding.is_some_and(|encoding| encoding.eq_ignore_ascii_case(name));
+        if is(b"gzip") || is(b"x-gzip") {
+            Self::Gzip
+        } else if is(b"deflate") {
+            Self::Deflate
+        } else {
+            Self::None
+        }
+    }
+
+    /// Returns the beginning of the text.
+    fn text(self, body: &[u8]) -> Cow<'_, [u8]> {
+        let mut text = Vec::new();
+        // What was decoded before an error is no JSON.
+        let _ = match self {
+            Self::Gzip => GzDecoder::new(body).take(LONGEST_TEXT).read_to_end(&mut text),
+            Self::Deflate => ZlibDecoder::new(body).take(LONGEST_TEXT).read_to_end(&mut text),
+            Self::None => return body.into(),
+        };
+        text.into()
+    }
 }
 
 /// Returns the error that a stream begins with, as the answer it would have been without a stream.
@@ -158,11 +199,13 @@ pub(crate) fn read_refusal(
     answer: Response<Bytes>,
 ) -> AttemptError {
     let (mut head, text) = answer.into_parts();
+    let decoder = ErrorDecoder::of(&head.headers);
     if !head.status.is_server_error() {
         member.link.answered(token);
     }
     label(&mut head, member, request.settings.decision_headers);
-    let is_not_served = inference_api::is_model_not_found(head.status.as_u16(), &text, &request.params.model);
+    let is_not_served =
+        inference_api::is_model_not_found(head.status.as_u16(), &decoder.text(&text), &request.params.model);
     let response = Box::new(Response::from_parts(head, text));
     if is_not_served {
         AttemptError::NotServed(response)

@@ -10,6 +10,7 @@ mod budgets;
 mod catalog;
 mod client;
 mod clients;
+mod compressed;
 mod crashes;
 mod cut;
 mod endpoints;
