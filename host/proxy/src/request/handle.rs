@@ -101,16 +101,24 @@ async fn answer(
     head: Box<RequestHead>,
     mut body: Incoming,
 ) -> Result<Response<Body>, Refusal> {
-    proxy.starts.start().await;
     let limits = &snapshot.limits;
     let pace = snapshot.edge.limits.pace(limits.idle_timeout);
-    let read = body_reader::collect_client(&mut body, limits.body_bytes, pace, snapshot.edge.slot()).await;
+    // A request that is cut here has no lifecycle yet, which would count it.
+    let read = {
+        let reading = pin!(async {
+            proxy.starts.start().await;
+            let slot = snapshot.edge.slot();
+            let read = body_reader::collect_client(&mut body, limits.body_bytes, pace, slot).await;
+            read.map_err(Refusal::from)
+        });
+        unless_cut(&proxy.readiness, reading).await
+    };
     let body = match read {
         Ok(read) => read,
-        Err(error) => {
+        Err(refusal) => {
             // The request is over for its client's limits before the rest of the body is read.
             drop(reservation);
-            return Err(Box::pin(refuse_body(proxy, error.into(), &head, body)).await);
+            return Err(Box::pin(refuse_body(proxy, refusal, &head, body)).await);
         }
     };
     head.watch.took(RequestStage::Read, head.arrived);

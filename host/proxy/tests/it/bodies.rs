@@ -180,3 +180,23 @@ async fn a_client_that_sends_too_much_gets_to_read_the_refusal() {
     }
     assert_eq!(turned(&router, "body-too-large"), 3.0);
 }
+
+#[tokio::test]
+async fn a_client_that_sends_too_slowly_gets_to_read_the_refusal() {
+    let worker = Worker::named("answer").await;
+    let router = router().worker("a", &worker.url()).with(scarce).start().await;
+    let mut client = TcpStream::connect(router.address).await.unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: r\r\nconnection: close\r\ncontent-length: 100\r\n\r\n";
+    client.write_all(head.as_bytes()).await.unwrap();
+    // Its time is over long before the last piece. A connection that is closed meanwhile resets it.
+    let is_sent = async {
+        for _ in 0..100 {
+            client.write_all(b" ").await?;
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+        std::io::Result::Ok(())
+    };
+    is_sent.await.unwrap();
+    let answer = timeout(Duration::from_secs(4), read_all(client)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
+use crate::bodies::{half, read_all};
 use crate::client::{post, send};
 use crate::eventually;
 use crate::router::{Builder, Router, router};
@@ -113,6 +114,25 @@ async fn a_request_cut_by_a_drain_has_its_ids_and_costs_its_client_nothing() {
     assert_eq!(lines[0]["status"], 503);
     assert_eq!(lines[0]["error_code"], "shutting_down");
     assert_eq!(lines[0]["pool"], "main");
+}
+
+#[tokio::test]
+async fn a_request_whose_body_is_cut_by_a_drain_is_counted() {
+    let worker = Worker::named("a").await;
+    let router = short_drains(&worker, |builder| builder.clients.clear()).await;
+    let client = half(router.address, 10).await;
+    eventually("its body arrives", || {
+        router.metric("conductor_unfinished_bodies") == 1.0
+    })
+    .await;
+    router.shut_down();
+    let answer = read_all(client).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("shutting_down"),
+        "{answer}"
+    );
+    let cut = r#"conductor_requests_total{pool="",outcome="shut-down"}"#;
+    assert_eq!(router.metric(cut), 1.0);
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ const TURN: usize = 16 << 10;
 /// Most bytes that are read of a client that may not come in, and the longest time for it.
 const MOST_DISCARDED: usize = 1 << 20;
 const DISCARD_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for a piece of the rest of a body that came too slowly.
+const LATE_PIECE: Duration = Duration::from_secs(1);
 /// Interval at which the scarcity of room is checked.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -133,40 +135,42 @@ where
 {
     // A client that waits for `100 Continue` has sent no body yet.
     if !headers.contains_key(EXPECT) && can_be_drained(&body) {
-        discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
+        discard(body, DISCARD_WITHIN).await;
     }
 }
 
 /// Reads the rest of a body that was refused by [`collect_client`] for a while and discards it, unless the client is
-/// slow or gone. `before` is called first if the rest is read.
+/// gone. `before` is called first if the rest is read.
 pub(crate) async fn drain_refused<B>(refusal: &Refusal, headers: &HeaderMap, body: B, before: impl FnOnce())
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    let is_unread = match refusal {
+    let (is_unread, idle) = match refusal {
         // A length that is too large is refused before the body is read.
-        Refusal::BodyTooLarge { .. } => body.size_hint().exact().is_some(),
-        Refusal::BodiesFull | Refusal::MemoryFull => false,
+        Refusal::BodyTooLarge { .. } => (body.size_hint().exact().is_some(), DISCARD_WITHIN),
+        Refusal::BodiesFull | Refusal::MemoryFull => (false, DISCARD_WITHIN),
+        // A client that sends nothing any more gets its answer soon.
+        Refusal::BodyTimeout | Refusal::BodyGaveWay => (false, LATE_PIECE),
         _ => return,
     };
     let is_awaited = is_unread && headers.contains_key(EXPECT);
     if !is_awaited && can_be_drained(&body) {
         before();
-        discard(body, MOST_DISCARDED, DISCARD_WITHIN).await;
+        discard(body, idle).await;
     }
 }
 
-/// Reads and discards the rest of a body, so that a client that is still sending gets to read its answer. The limits
-/// are `limit` bytes and `patience` in all.
-async fn discard<B>(mut body: B, limit: usize, patience: Duration)
+/// Reads and discards the rest of a body, so that a client that is still sending gets to read its answer. It waits for a
+/// piece at most for `idle`. In all it reads no more than [`MOST_DISCARDED`], within [`DISCARD_WITHIN`].
+async fn discard<B>(mut body: B, idle: Duration)
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    let mut left = limit;
+    let mut left = MOST_DISCARDED;
     let reading = async {
-        let mut clock = Clock::new(patience.into(), None);
+        let mut clock = Clock::new(idle.into(), None);
         while let Ok(Some(data)) = clock.next(&mut body).await {
             left = left.saturating_sub(data.len());
             if left == 0 {
@@ -175,7 +179,7 @@ where
         }
     };
     // The answer is the same if the time is up.
-    let _ = tokio::time::timeout(patience, reading).await;
+    let _ = tokio::time::timeout(DISCARD_WITHIN, reading).await;
 }
 
 /// Clock that runs once there is a wait.
