@@ -180,8 +180,10 @@ def probed(process, listen, admin):
     """Claims of a started router without a reachable worker; ends it and returns its exit code."""
     try:
         until("/health answers", lambda: status(admin, "/health")[0] == 200, process)
-        code, text = status(admin, "/readyz")
-        claim(code == 503 and "no worker" in json.loads(text)["reason"], f"/readyz: {code} {text}")
+        # At first the reason is the start itself.
+        reason = lambda: json.loads(status(admin, "/readyz")[1])["reason"]
+        until("/readyz has no worker", lambda: "no worker" in reason(), process)
+        claim(status(admin, "/readyz")[0] == 503, "/readyz without a worker is not 503")
         claim("conductor_build_info{" in status(admin, "/metrics")[1], "no metrics")
         claim(status(listen, "/health")[0] == 200, "the client listener does not answer")
         process.send_signal(signal.SIGTERM)
