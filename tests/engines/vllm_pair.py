@@ -59,6 +59,19 @@ class Bench:
             "prompt": usage["prompt_tokens"],
         }
 
+    def until_matched(self, worker, prompt):
+        """Waits for the events of a prompt, without a request that another worker would compute."""
+        host, port = self.base.removeprefix("http://").rsplit(":", 1)
+        admin = f"http://{host}:{int(port) + 1}/admin/index/lookup"
+        started = time.monotonic()
+        while True:
+            _, answer = post(admin, {"model": self.model, "prompt": prompt})
+            if any(row["worker"] == worker and row["matched_tokens"] >= self.block for row in answer["workers"]):
+                return
+            if time.monotonic() - started > DEADLINE_S:
+                raise Failed(f"the index has no blocks of {worker}: {answer}")
+            time.sleep(0.05)
+
     def reachable(self, seen):
         """What the engine can reuse of what the index matched: it always computes the last token itself."""
         return min(seen["matched"], (seen["prompt"] - 1) // self.block * self.block)
@@ -115,6 +128,7 @@ def check_affinity(bench):
     for home in bench.names:
         system = f"You are the assistant at {home}. " + words(rng, 60)
         bench.complete(system, base=f"http://{home}")
+        bench.until_matched(home, system)
         for conversation in range(3):
             prompt = f"{system} conversation {conversation} {words(rng, 20)}"
             for turn in range(3):
