@@ -31,12 +31,17 @@ MADE_BY = "/v1/responses"
 
 CHAT = [{"role": "user", "content": "hello"}]
 MESSAGES = {"messages": CHAT, "max_tokens": 4}
+GENERATED = {"request_id": "r1", "choices": [{"index": 0, "token_ids": [5, 6, 7], "finish_reason": "stop"}]}
 BODIES = {
     "/v1/chat/completions": MESSAGES,
     "/v1/chat/completions/batch": {"messages": [CHAT, CHAT], "max_tokens": 4},
     "/v1/chat/completions/render": {"messages": CHAT},
     "/v1/completions": {"prompt": "hello", "max_tokens": 4},
     "/v1/completions/render": {"prompt": "hello"},
+    "/v1/messages/render": MESSAGES,
+    "/v1/responses/render": {"input": "hello"},
+    "/v1/chat/completions/derender": {"generate_response": GENERATED},
+    "/v1/completions/derender": {"generate_responses": [GENERATED]},
     "/v1/responses": {"input": "hello", "max_output_tokens": 16},
     "/v1/messages": MESSAGES,
     "/v1/messages/count_tokens": {"messages": CHAT},

@@ -282,6 +282,18 @@ endpoints! {
     RenderCompletion = "/v1/completions/render", "Renders a text to tokens and parameters" {
         prompt: PromptField::Prompt, work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
     }
+    RenderMessages = "/v1/messages/render", "Renders an Anthropic conversation to tokens and parameters" {
+        work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
+    }
+    RenderResponse = "/v1/responses/render", "Renders the input of a response to tokens and parameters" {
+        work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
+    }
+    DerenderChat = "/v1/chat/completions/derender", "Makes a chat answer of generated tokens" {
+        work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
+    }
+    DerenderCompletion = "/v1/completions/derender", "Makes a completion of generated tokens" {
+        work: EndpointWork::Tokenizer, class: EndpointClass::Tokenize,
+    }
 }
 
 impl Endpoint {

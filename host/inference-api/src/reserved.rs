@@ -49,6 +49,7 @@ pub const ENGINE_ADMINISTRATION: &[&str] = &[
     "/get_weights_by_name",
     "/get_world_size",
     "/hicache/storage-backend",
+    "/inference/v1/abort_requests",
     "/init_weight_transfer_engine",
     "/init_weights_send_group_for_remote_instance",
     "/init_weights_update_group",
@@ -147,6 +148,11 @@ mod tests {
         check("/sleep", Some(Reserved::Administration));
         check("/sleep/now", Some(Reserved::Administration));
         check("/adapters/fluent", Some(Reserved::Administration));
+        check("/inference/v1/abort_requests", Some(Reserved::Administration));
+        check(
+            "/v1/responses/render",
+            Some(Reserved::Served(Endpoint::RenderResponse)),
+        );
         check("/v1/models/m", Some(Reserved::Own));
         check("/admin/reload", Some(Reserved::Own));
         check("/", Some(Reserved::Own));
