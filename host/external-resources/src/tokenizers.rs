@@ -237,12 +237,13 @@ fn locals(config: &Config) -> impl Iterator<Item = (&ModelConfig, &LocalTokenize
     })
 }
 
-/// Returns the way to the tokens of chats that an engine renders itself.
+/// Returns the way to the tokens of chats that an engine renders itself, and the router cannot.
 fn renderer_help(renderer: EngineRenderer, engine: ChatEngineConfig) -> &'static str {
     match (renderer, engine) {
         (_, ChatEngineConfig::Sglang) => "set tokenize = \"worker\"",
         (EngineRenderer::Harmony, _) => {
-            "set tokenize = \"render\"; \"worker\" is wrong too, since `/tokenize` renders the chat template"
+            "name a byte-level tokenizer with Harmony's special tokens, or set tokenize = \"render\"; \"worker\" is \
+             wrong too, since `/tokenize` renders the chat template"
         }
         (EngineRenderer::MistralCommon | EngineRenderer::OfArchitecture(_), _) => {
             "set tokenize = \"worker\" or \"render\", or name the template as `chat-template` if vLLM runs with \
@@ -286,6 +287,14 @@ mod tests {
         assert_eq!(found, [(2, Code::ChatsWithoutTokens)]);
         assert!(warnings[0].help.as_deref().unwrap().contains("\"render\""));
         assert_eq!(Tokenizers::problems(&config, &source), warnings);
+    }
+
+    #[test]
+    fn a_tokenizer_with_the_special_tokens_of_gpt_oss_is_not_warned_of() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tokenize/tests/fixtures");
+        let text = "[models.m]\ntokenizer = \"gpt-oss\"\n[[pools.a.workers]]\nurl = \"http://a:1\"\n";
+        let source = ConfigSource::File(folder.join("conductor.toml"));
+        assert_eq!(Tokenizers::problems(&parsed(&source, text), &source), []);
     }
 
     #[test]

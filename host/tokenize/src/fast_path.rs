@@ -110,6 +110,18 @@ impl FastPath {
         ids: &mut Vec<u32>,
         budget: &mut Budget<'_>,
     ) -> Result<bool, EncodeError> {
+        self.encode_taking(&self.added, tokenizer, text, ids, budget)
+    }
+
+    /// Appends a text's tokens, with these added tokens.
+    fn encode_taking(
+        &self,
+        added: &[Option<AddedTokens>],
+        tokenizer: &Tokenizer,
+        text: &str,
+        ids: &mut Vec<u32>,
+        budget: &mut Budget<'_>,
+    ) -> Result<bool, EncodeError> {
         budget.look(text.len())?;
         if self.nfc && !text.is_ascii() && is_nfc_quick(text.chars()) != IsNormalized::Yes {
             return Ok(false);
@@ -121,7 +133,7 @@ impl FastPath {
             ids,
             budget,
         };
-        match self.between(&self.added, text, &mut state) {
+        match self.between(added, text, &mut state) {
             Ok(()) => Ok(true),
             Err(FastPathStop::Unknown) => {
                 ids.truncate(from);
@@ -129,6 +141,29 @@ impl FastPath {
             }
             Err(FastPathStop::Failed(error)) => Err(error),
         }
+    }
+
+    /// Returns `true` if it encodes every text without added tokens.
+    pub(crate) fn takes_every_text(&self) -> bool {
+        !self.nfc
+    }
+
+    /// Returns `true` if a text has an added token.
+    pub(crate) fn has_added(&self, text: &str) -> bool {
+        let mut added = self.added.iter().flatten();
+        added.any(|added| added.search.is_match(text))
+    }
+
+    /// Appends the tokens of a text in which added tokens are not searched. Returns `false` and appends nothing if the
+    /// text needs the slow path.
+    pub(crate) fn encode_literal(
+        &self,
+        tokenizer: &Tokenizer,
+        text: &str,
+        ids: &mut Vec<u32>,
+        budget: &mut Budget<'_>,
+    ) -> Result<bool, EncodeError> {
+        self.encode_taking(&[], tokenizer, text, ids, budget)
     }
 
     /// Removes added tokens, and splits the text between them into words.

@@ -18,9 +18,11 @@ use crate::engine_renderer::EngineRenderer;
 use crate::error::LoadError;
 use crate::fast_path::FastPath;
 use crate::files::Files;
+use crate::harmony;
 use crate::joined::{self, JoinedParts};
 use crate::message::Message;
 use crate::probe::TemplateFacts;
+use crate::rendered::{Literals, Rendered};
 use crate::sglang;
 use crate::template::{self, ChatTemplates, NOW};
 
@@ -46,14 +48,6 @@ pub struct Model {
     facts: TemplateFacts,
     frames: Frames,
     joined: Option<JoinedParts>,
-}
-
-/// A prompt as the tokenizer's input.
-#[derive(Debug)]
-pub struct Rendered {
-    pub(crate) text: String,
-    /// The tokenizer adds its special tokens.
-    pub(crate) special: bool,
 }
 
 impl Model {
@@ -91,9 +85,14 @@ impl Model {
         let affix = Config::take_affix(&mut tokenizer)?;
         let mut templates = config.all_templates(files)?;
         let engine_renderer = EngineRenderer::of(files, engine);
-        if engine_renderer.is_some() {
+        let mut probed = None;
+        if let Some(renderer) = engine_renderer {
             // The engine renders none of them.
-            templates.clear();
+            let unused = std::mem::take(&mut templates);
+            // Nevertheless it probes them.
+            if renderer == EngineRenderer::Harmony {
+                probed = ChatTemplates::compile(unused, format, engine).ok();
+            }
         }
         let mut model = Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed) << 33,
@@ -108,13 +107,20 @@ impl Model {
             joined: None,
         };
         model.templates.engine_renderer = engine_renderer;
-        model.facts = TemplateFacts::of(&model, &model.templates);
+        model.templates.is_harmony = engine_renderer == Some(EngineRenderer::Harmony) && model.has_harmony();
+        model.facts = TemplateFacts::of(&model, probed.as_ref().unwrap_or(&model.templates));
         // SGLang's conversion of a message depends on those behind it: each of its turns is rendered whole.
         if engine == ChatEngine::Vllm {
             model.frames = Frames::of(&model);
             model.joined = joined::probe::parts(&model);
         }
         Ok(model)
+    }
+
+    /// Returns `true` if its tokenizer can tokenize chats in Harmony.
+    fn has_harmony(&self) -> bool {
+        let fast_path = self.fast_path.as_ref();
+        fast_path.is_some_and(|fast_path| harmony::is_possible(&self.tokenizer, &self.boundaries, fast_path))
     }
 
     pub(crate) fn templates(&self) -> &ChatTemplates {
@@ -144,19 +150,21 @@ impl Model {
         self.templates.engine
     }
 
-    /// Returns the code of the engine that renders its chats; they are [`ChatError::Unsupported`] here.
+    /// Returns the code of the engine that renders its chats, if they are [`ChatError::Unsupported`] here.
     #[must_use]
     pub fn engine_renderer(&self) -> Option<EngineRenderer> {
-        self.templates.engine_renderer
+        self.templates
+            .engine_renderer
+            .filter(|_| !self.templates.is_harmony)
     }
 
     /// Returns `true` if it can render chats.
     #[must_use]
     pub fn has_template(&self) -> bool {
-        self.templates.choose(false).is_some()
+        self.templates.is_harmony || self.templates.choose(false).is_some()
     }
 
-    /// Renders a chat as the engine does. `now` is the date for templates that print it.
+    /// Renders a chat as the engine does. `now` is the date for templates and formats that print it.
     ///
     /// # Errors
     /// [`ChatError`] if it has more than text, or the engine would refuse it too.
@@ -170,6 +178,9 @@ impl Model {
         chat: &Chat<'_>,
         now: SystemTime,
     ) -> Result<(Rendered, Vec<Message>), ChatError> {
+        if let Some(fast_path) = self.fast_path.as_ref().filter(|_| self.templates.is_harmony) {
+            return Ok((harmony::render(fast_path, chat, now)?, Vec::new()));
+        }
         let chosen = self.templates.choose(chat.has_tools());
         let (name, facts) = chosen.ok_or(ChatError::Unsupported("no chat template"))?;
         let variables = match self.engine() {
@@ -215,28 +226,8 @@ impl Model {
                 None => text,
             },
             special: self.engine() == ChatEngine::Vllm && chat.adds_special_tokens(),
+            literals: Literals::default(),
         };
         Ok((rendered, variables.given))
-    }
-}
-
-impl Rendered {
-    /// Creates a text prompt. By default engines add their special tokens.
-    #[must_use]
-    pub fn text(text: String, add_special_tokens: bool) -> Self {
-        Self {
-            text,
-            special: add_special_tokens,
-        }
-    }
-
-    /// Returns the text without added special tokens.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    pub(crate) fn into_text(self) -> String {
-        self.text
     }
 }

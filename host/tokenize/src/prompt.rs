@@ -9,8 +9,9 @@ use crate::cache::TokenizationCache;
 use crate::conversation::{ConversationStart, Mark, Marks, NewState};
 use crate::error::EncodeError;
 use crate::kept_hashes::KnownBeginning;
-use crate::model::{Model, Rendered};
+use crate::model::Model;
 use crate::node_table::{NewNode, Node};
+use crate::rendered::Rendered;
 use crate::token_ids::TokenIds;
 
 /// Shorter pieces have no node of their own, in bytes: the node would be larger than its savings.
@@ -99,6 +100,9 @@ impl Model {
         marks: Marks,
         cache: &TokenizationCache,
     ) -> Prepared {
+        if !rendered.literals.is_empty() {
+            return Prepared::uncut(rendered);
+        }
         let found: Vec<_> = self.boundaries.find(&rendered.text).collect();
         self.prepare_found(rendered, None, &found, &marks, cache)
     }
@@ -116,7 +120,7 @@ impl Model {
         if start.at.id.is_some() && found.first() != Some(&start.at) {
             return None;
         }
-        let rendered = Rendered { text, special: false };
+        let rendered = Rendered::text(text, false);
         Some(self.prepare_found(rendered, Some(start), &found, marks, cache))
     }
 
@@ -265,8 +269,11 @@ impl Model {
         cache: &TokenizationCache,
         budget: &mut Budget<'_>,
     ) -> Result<Tokens, EncodeError> {
+        if !prepared.rendered.literals.is_empty() {
+            return self.complete_literals(&prepared.rendered, budget);
+        }
         let Prepared {
-            rendered: Rendered { text, special },
+            rendered: Rendered { text, special, .. },
             start,
             cuts,
             covered,
@@ -394,7 +401,7 @@ impl Model {
     }
 
     /// Appends the tokens of `text` after a boundary.
-    fn encode_behind(
+    pub(crate) fn encode_behind(
         &self,
         text: &str,
         behind: Option<TextBoundary>,
@@ -427,6 +434,20 @@ impl Model {
 }
 
 impl Prepared {
+    /// Prepares a prompt without cuts, which the cache does not serve.
+    fn uncut(rendered: Rendered) -> Self {
+        Self {
+            rendered,
+            start: None,
+            cuts: Vec::new(),
+            covered: 0,
+            known: None,
+            inner: Vec::new(),
+            last: None,
+            is_sampled: false,
+        }
+    }
+
     /// Sets whether the tokens are to be compared with [`Model::check_chat`].
     pub(crate) fn sampled(self, is_sampled: bool) -> Self {
         Self { is_sampled, ..self }

@@ -59,6 +59,8 @@ pub(crate) struct ChatTemplates {
     pub(crate) engine: ChatEngine,
     /// Code of the engine in place of them.
     pub(crate) engine_renderer: Option<EngineRenderer>,
+    /// That code is Harmony, and the router renders it.
+    pub(crate) is_harmony: bool,
     environment: Environment<'static>,
     /// The same templates, with the limits of brief renderings.
     brief: Environment<'static>,
@@ -136,6 +138,7 @@ impl ChatTemplates {
         Ok(Self {
             engine,
             engine_renderer: None,
+            is_harmony: false,
             environment,
             brief,
             facts,

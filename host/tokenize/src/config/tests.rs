@@ -6,7 +6,8 @@ use crate::budget::Budget;
 use crate::cache::TokenizationCache;
 use crate::chat::Chat;
 use crate::files::Files;
-use crate::model::{Model, Rendered};
+use crate::model::Model;
+use crate::rendered::Rendered;
 
 /// Tokenizer of bytes: those of ASCII are tokens, and `</s>` has one of its own.
 fn tokenizer(added: &str) -> Vec<u8> {

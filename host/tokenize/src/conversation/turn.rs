@@ -12,9 +12,10 @@ use crate::cache::TokenizationCache;
 use crate::chat::{Chat, ChatError};
 use crate::chat_engine::ChatEngine;
 use crate::message::Message;
-use crate::model::{Model, Rendered};
+use crate::model::Model;
 use crate::node_table::{NewNode, Node};
 use crate::prompt::Prepared;
+use crate::rendered::Rendered;
 
 /// Shorter conversations are rendered whole, in bytes of their messages: rendering the new messages behind a context
 /// costs as much.

@@ -40,14 +40,21 @@ pub(crate) fn compare(folder: &Path, lines: &str) -> Compared {
     let files = paths.read().expect("the model's files are there");
     let cache = TokenizationCache::new(1 << 20);
     let mut compared = Compared::default();
+    let mut loaded: Option<(Option<String>, Model)> = None;
     for line in lines.lines() {
         let case: Case<'_> = serde_json::from_str(line).expect("each line is a case");
-        let mut files = files.clone();
-        if let Some(template) = &case.template {
-            files.templates.insert("default".to_owned(), template.clone());
-        }
-        let model = Model::load(&files, None).expect("the model loads");
-        let ours = tokens(&model, &case.body, &cache);
+        // A whole vocabulary takes a second to load.
+        let known = loaded.take().filter(|(template, _)| *template == case.template);
+        let (_, model) = loaded.insert(known.unwrap_or_else(|| {
+            let mut files = files.clone();
+            let template = case.template.clone();
+            files
+                .templates
+                .extend(template.iter().map(|text| ("default".to_owned(), text.clone())));
+            let model = Model::load(&files, None).expect("the model loads");
+            (template, model)
+        }));
+        let ours = tokens(model, &case.body, &cache);
         match (&case.tokens, ours) {
             (Some(theirs), Ok(ours)) if *theirs == ours => {
                 compared.equal += 1;

@@ -9,6 +9,7 @@ mod case;
 mod chats;
 mod conversations;
 mod engine;
+mod harmony;
 mod hostile;
 mod prefixes;
 mod shapes;
