@@ -133,6 +133,8 @@ pub(crate) struct AttemptFailure {
     /// Prefill and decode worker when the failure cannot be attributed to one of them. If no other worker is left, both
     /// are retried, the second first.
     pub(crate) suspected: Option<[WorkerId; 2]>,
+    /// Set if the worker that was to compute the prompt may hold it.
+    pub(crate) has_prompt: bool,
     pub(crate) error: AttemptError,
 }
 

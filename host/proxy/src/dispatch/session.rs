@@ -8,7 +8,6 @@ use std::sync::Arc;
 use http::StatusCode;
 use kv_index::Prediction;
 use placement::{AttemptState, PlacementOutcome, WorkerPlacement};
-use routing::WorkerId;
 use tokio::time::Instant;
 
 use crate::base::reply::Refusal;
@@ -34,8 +33,8 @@ pub(crate) struct PlacementSession {
     admission: AdmissionSession,
     failures: FailedAttempts,
     prompt: KeptPrompt,
-    /// Predictions for the workers of the present attempt.
-    predictions: [Option<Prediction>; 2],
+    /// Prediction for the worker that computes the prompt.
+    prediction: Option<Prediction>,
     attempt: u32,
     /// Time by which the answer must have begun.
     deadline: Option<Instant>,
@@ -83,7 +82,7 @@ impl PlacementSession {
             admission: AdmissionSession::new(deadline),
             failures: FailedAttempts::default(),
             prompt: KeptPrompt::default(),
-            predictions: [None; 2],
+            prediction: None,
             attempt: 0,
             deadline,
             blame: CrashBlame {
@@ -105,8 +104,8 @@ impl PlacementSession {
             let placement = self.next(dispatcher).await?;
             match self.send(dispatcher, placement).await {
                 Ok(placed) => {
-                    let (member, status) = (placed.answer.attempt.member, placed.answer.response.status());
-                    self.answered(dispatcher, member, status);
+                    let status = placed.answer.response.status();
+                    self.answered(dispatcher, status, placed.prefill.as_deref());
                     return Ok(placed);
                 }
                 Err(failure) => self.failed(dispatcher, failure).await?,
@@ -210,31 +209,35 @@ impl PlacementSession {
         });
     }
 
-    /// Records in the index that the chosen workers will hold the prompt.
+    /// Records in the index that the worker which computes the prompt will hold it. The decode worker of a pair gets the
+    /// prompt later.
     fn expect_prompt(&mut self, dispatcher: &Dispatcher, placement: &WorkerPlacement) {
-        let members = &self.request.pool().workers.members;
-        let mut choices = placement.choices();
-        self.predictions = std::array::from_fn(|_| {
-            let worker = members[choices.next()?.member].worker.id();
-            speculative_insert::expect(&dispatcher.sources, &self.request, worker)
-        });
+        // A kept prompt is not computed again.
+        if self.prompt.prefill().is_some() {
+            return;
+        }
+        let computes = placement.prefills.unwrap_or(placement.answers);
+        let worker = self.request.pool().workers.members[computes.member].worker.id();
+        self.prediction = speculative_insert::expect(&dispatcher.sources, &self.request, worker);
     }
 
-    /// Takes back the expectation of a worker that did not get the prompt.
-    fn retract_prompt(&mut self, dispatcher: &Dispatcher, worker: WorkerId) {
-        let of_worker = |prediction: &mut Prediction| prediction.worker == worker;
-        for prediction in &mut self.predictions {
-            if let Some(prediction) = prediction.take_if(of_worker) {
-                speculative_insert::retract(&dispatcher.sources, &self.request, prediction);
-            }
+    /// Takes back the expectation of a worker that did not compute the prompt.
+    fn retract_prompt(&mut self, dispatcher: &Dispatcher) {
+        if let Some(prediction) = self.prediction.take() {
+            speculative_insert::retract(&dispatcher.sources, &self.request, prediction);
         }
     }
 
-    /// Records the status of the answer that goes to the client.
-    pub(crate) fn answered(&mut self, dispatcher: &Dispatcher, member: usize, status: StatusCode) {
-        if leaves_no_prompt(status) {
-            let worker = self.request.pool().workers.members[member].worker.id();
-            self.retract_prompt(dispatcher, worker);
+    /// Records the status of the answer that goes to the client. `prefill` is the leg of a request that was split.
+    pub(crate) fn answered(
+        &mut self,
+        dispatcher: &Dispatcher,
+        status: StatusCode,
+        prefill: Option<&PrefillLeg>,
+    ) {
+        let has_prompt = prefill.map_or(!leaves_no_prompt(status), |leg| leg.has_prompt);
+        if !has_prompt {
+            self.retract_prompt(dispatcher);
         }
     }
 
@@ -279,8 +282,8 @@ impl PlacementSession {
         dispatcher: &Dispatcher,
         failure: AttemptFailure,
     ) -> Result<(), Refusal> {
-        if let (true, Some(worker)) = (failure.error.left_no_prompt(), failure.blamed) {
-            self.retract_prompt(dispatcher, worker);
+        if !failure.has_prompt {
+            self.retract_prompt(dispatcher);
         }
         let request = &self.request;
         // No other worker has the response that a pinned request goes on from.

@@ -37,6 +37,7 @@ pub(crate) async fn send(
     sent.map_err(|error| AttemptFailure {
         blamed: Some(pool.workers.members[choice.member].worker.id()),
         suspected: None,
+        has_prompt: !error.left_no_prompt(),
         error,
     })
 }

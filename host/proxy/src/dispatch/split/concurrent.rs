@@ -14,6 +14,7 @@ use crate::base::label::FailureKind;
 use crate::dispatch::answer_check;
 use crate::dispatch::attempt::{self, AttemptSpec, BegunAnswer};
 use crate::dispatch::attempt_error::AttemptError;
+use crate::dispatch::split::decode_prediction::DecodePrediction;
 use crate::dispatch::split::leg_error::LegError;
 use crate::dispatch::split::pair::{FailedLeg, HandoverParams, PairAttempt, PrefillLeg, SplitAnswer};
 use crate::dispatch::split::prefill::{self, Prefilled, Running};
@@ -61,15 +62,23 @@ pub(super) async fn send(
         Some(HandoverParams::Transfer(transfer)) => transfer,
         _ => begin(attempt).await?,
     };
-    match both(attempt, &mut transfer).await {
-        Ok(answer) => Ok(together(attempt, answer, transfer.prefill)),
+    let mut prediction = DecodePrediction::default();
+    match both(attempt, &mut transfer, &mut prediction).await {
+        Ok(answer) => {
+            prediction.answered(attempt, answer.response.status());
+            Ok(together(attempt, answer, transfer.prefill))
+        }
         Err(Leg::Prefill(error)) => {
+            prediction.lost(attempt);
             if error.may_be_a_restart() {
                 mark_engine_ids_stale(attempt);
             }
             Err(attempt.prefill_failed(error))
         }
-        Err(Leg::Decode(error)) => Err(decode_failed(attempt, transfer, error).await),
+        Err(Leg::Decode(error)) => {
+            prediction.failed(attempt, &error);
+            Err(decode_failed(attempt, transfer, error).await)
+        }
     }
 }
 
@@ -81,7 +90,11 @@ enum Leg {
 
 /// Waits for both legs. Returns the beginning of the answer once the prompt is computed, or the first failure, which
 /// drops the other leg.
-async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Box<BegunAnswer>, Leg> {
+async fn both(
+    attempt: &PairAttempt<'_>,
+    transfer: &mut Transfer,
+    prediction: &mut DecodePrediction,
+) -> Result<Box<BegunAnswer>, Leg> {
     transfer.prefill.awaited(true);
     let spec = decode_spec(attempt, &transfer.handshake_params);
     let events = spec.lease.lifecycle_events();
@@ -93,6 +106,9 @@ async fn both(attempt: &PairAttempt<'_>, transfer: &mut Transfer) -> Result<Box<
     let mut replaced = pin!(replaced(attempt, &transfer.handshake_params));
     loop {
         let is_running = matches!(transfer.prefill, Prefill::Running(_));
+        if !is_running {
+            prediction.computed(attempt);
+        }
         tokio::select! {
             biased;
             done = next(&mut transfer.prefill), if is_running => {
@@ -168,6 +184,14 @@ impl Prefill {
     fn awaited(&mut self, is: bool) {
         if let Self::Running(leg) = self {
             leg.awaited = is;
+        }
+    }
+
+    /// Returns `true` if the prompt is computed, or will be although the request leaves the leg.
+    fn has_prompt(&self) -> bool {
+        match self {
+            Self::Running(leg) => leg.outlives_its_request(),
+            Self::Done(_) => true,
         }
     }
 }
@@ -292,11 +316,19 @@ async fn decode_failed(attempt: &PairAttempt<'_>, mut transfer: Transfer, error:
     if error.is_final() {
         transfer.prefill.awaited(false);
     }
+    let has_prompt = transfer.prefill.has_prompt();
     if attempt.handover.dialect == Dialect::Mooncake && error.may_lack_the_prompt() {
-        return maybe_restarted(attempt, &transfer.handshake_params, error).await;
+        let failed = maybe_restarted(attempt, &transfer.handshake_params, error).await;
+        return FailedLeg {
+            has_prompt: has_prompt && failed.has_prompt,
+            ..failed
+        };
     }
     let again = attempt.handover.dialect == Dialect::Mooncake && error.nothing_was_used();
-    attempt.decode_failed(error, again.then_some(HandoverParams::Transfer(transfer)))
+    FailedLeg {
+        has_prompt: has_prompt || again,
+        ..attempt.decode_failed(error, again.then_some(HandoverParams::Transfer(transfer)))
+    }
 }
 
 /// Handles a decode worker's answer that may mean that the prefill worker's engine has restarted. If the prefill worker
@@ -335,13 +367,15 @@ fn mark_engine_ids_stale(attempt: &PairAttempt<'_>) {
 
 fn together(attempt: &PairAttempt<'_>, answer: Box<BegunAnswer>, prefill: Prefill) -> SplitAnswer {
     let (mut correction, mut rest) = (None, None);
+    // No decode worker takes over the prompt of a leg that still runs then: the leg is cancelled.
+    let is_cancelled =
+        matches!(prefill, Prefill::Running(_)) && answer.response.status().is_client_error();
     match prefill {
         Prefill::Done(done) => {
             let prefilled = PrefillAnswer::read(&done.answer).ok();
             correction = attempt.correction(prefilled);
         }
-        // No decode worker takes over the prompt that it computes.
-        Prefill::Running(_) if answer.response.status().is_client_error() => {}
+        Prefill::Running(_) if is_cancelled => {}
         Prefill::Running(mut leg) => {
             correction = attempt.correction(None);
             leg.awaited = false;
@@ -357,6 +391,7 @@ fn together(attempt: &PairAttempt<'_>, answer: Box<BegunAnswer>, prefill: Prefil
         answer,
         prefill: Box::new(PrefillLeg {
             member: Some(attempt.prefill.member),
+            has_prompt: !is_cancelled,
             correction,
             rest,
         }),

@@ -23,6 +23,8 @@ use crate::tasks::Guard;
 pub(crate) struct PrefillLeg {
     /// Index, among the pool's members, of the worker that computed the prompt, where that was another one.
     pub(crate) member: Option<usize>,
+    /// Set if the prefill worker holds the prompt, or goes on computing it.
+    pub(crate) has_prompt: bool,
     /// Filter that corrects the number of cached tokens, where the answer's own would not be true.
     pub(crate) correction: Option<CachedTokensFilter>,
     /// Background task that finishes the leg.
@@ -68,6 +70,8 @@ pub(super) struct FailedLeg {
     pub(super) blamed: Option<WorkerChoice>,
     /// Both workers, where only one may have failed. The one to be tried again first stands last.
     pub(super) suspected: Option<[WorkerChoice; 2]>,
+    /// Set if the prefill worker may hold the prompt, or goes on computing it.
+    pub(super) has_prompt: bool,
     pub(super) error: AttemptError,
     pub(super) kept: Option<HandoverParams>,
 }
@@ -139,13 +143,14 @@ pub(crate) async fn send(
             suspected: failed
                 .suspected
                 .map(|pair| pair.map(|choice| attempt.worker(choice))),
+            has_prompt: failed.has_prompt,
             error: failed.error,
         }
     }))
 }
 
 impl PairAttempt<'_> {
-    fn worker(&self, choice: WorkerChoice) -> WorkerId {
+    pub(super) fn worker(&self, choice: WorkerChoice) -> WorkerId {
         self.request.pool().workers.members[choice.member].worker.id()
     }
 
@@ -194,12 +199,14 @@ impl PairAttempt<'_> {
         FailedLeg {
             blamed: (!error.is_blameless()).then_some(self.prefill),
             suspected: None,
+            has_prompt: !error.left_no_prompt(),
             error,
             kept: None,
         }
     }
 
-    /// Returns the failure of the decode worker. `kept` can be used again where that worker had nothing of it.
+    /// Returns the failure of the decode worker, once the prompt is computed. `kept` can be used again where that worker
+    /// had nothing of it.
     pub(super) fn decode_failed(&self, error: AttemptError, kept: Option<HandoverParams>) -> FailedLeg {
         // A decode worker answers so where the prefill worker died with the prompt. Another pair, or this worker by
         // itself, may succeed.
@@ -207,6 +214,7 @@ impl PairAttempt<'_> {
         FailedLeg {
             blamed: (!lacks && !error.is_blameless()).then_some(self.decode),
             suspected: lacks.then_some([self.prefill, self.decode]),
+            has_prompt: true,
             error,
             kept,
         }

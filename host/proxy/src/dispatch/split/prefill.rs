@@ -146,6 +146,11 @@ impl Running {
         }
     }
 
+    /// Returns `true` if the leg goes on when it is dropped.
+    pub(super) fn outlives_its_request(&self) -> bool {
+        self.awaited && self.background.is_some()
+    }
+
     /// Makes a leg that runs to its end when dropped while a decode worker waits for it.
     pub(crate) fn to_its_end(
         leg: impl Future<Output = Result<Prefilled, AttemptError>> + Send + 'static,

@@ -13,6 +13,7 @@ use crate::base::label::FailureKind;
 use crate::dispatch::answer_check;
 use crate::dispatch::attempt::{self, AttemptSpec};
 use crate::dispatch::attempt_error::AttemptError;
+use crate::dispatch::split::decode_prediction::DecodePrediction;
 use crate::dispatch::split::leg_error::LegError;
 use crate::dispatch::split::pair::{FailedLeg, HandoverParams, PairAttempt, PrefillLeg, SplitAnswer};
 use crate::dispatch::split::prefill::{self, Prefilled};
@@ -54,23 +55,36 @@ pub(super) async fn send(
     let correction = attempt.correction(prefill_answer);
     let is_handed_over = dialect == Dialect::Store
         || prefill_answer.is_some_and(|prefill_answer| prefill_answer.params.is_some());
+    // The leg of a trial may have failed.
+    let has_prompt = !prefilled.answer.is_empty();
+    let mut prediction = DecodePrediction::default();
+    prediction.computed(attempt);
     let answered = match attempt::send(request, spec).await {
         Ok(answer) => answer_check::accept(request, answer).await,
         Err(error) => Err(error.into()),
     };
     match answered {
-        Ok(answer) => Ok(SplitAnswer {
-            answer,
-            prefill: Box::new(PrefillLeg {
-                member: is_handed_over.then_some(attempt.prefill.member),
-                correction,
-                rest: None,
-            }),
-        }),
+        Ok(answer) => {
+            prediction.answered(attempt, answer.response.status());
+            Ok(SplitAnswer {
+                answer,
+                prefill: Box::new(PrefillLeg {
+                    member: is_handed_over.then_some(attempt.prefill.member),
+                    has_prompt,
+                    correction,
+                    rest: None,
+                }),
+            })
+        }
         Err(error) => {
+            prediction.failed(attempt, &error);
             // A store keeps its blocks. Nixl's blocks are freed by the first worker that begins to take them.
             let again = dialect == Dialect::Store || error.nothing_was_used();
-            Err(attempt.decode_failed(error, again.then_some(HandoverParams::Answer(prefilled))))
+            let kept = again.then_some(HandoverParams::Answer(prefilled));
+            Err(FailedLeg {
+                has_prompt,
+                ..attempt.decode_failed(error, kept)
+            })
         }
     }
 }

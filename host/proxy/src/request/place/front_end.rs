@@ -406,7 +406,7 @@ impl PlacedHandle {
         let handle = placement.progress.take().map(|mut progress| {
             progress
                 .session
-                .answered(&placement.proxy.dispatcher, member, status);
+                .answered(&placement.proxy.dispatcher, status, None);
             let mut lifecycle = progress.lifecycle;
             lifecycle.admit(progress.session.end(true), request.pool());
             decision_headers(&mut shown, &report, member, None, &lifecycle);
@@ -454,6 +454,7 @@ impl PlacedHandle {
         let failure = AttemptFailure {
             blamed: Some(member.worker.id()),
             suspected: None,
+            has_prompt: !error.left_no_prompt(),
             error,
         };
         placement.next(Some(failure)).await

@@ -5,6 +5,7 @@ mod detect;
 mod engines;
 mod faults;
 mod placement;
+mod predictions;
 mod sequential;
 mod sglang;
 
