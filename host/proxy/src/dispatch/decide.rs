@@ -48,13 +48,15 @@ fn note_workers(request: &InferenceRequest, placement: &WorkerPlacement, attempt
     });
 }
 
-/// Decides once. Nothing is allocated but the one shared value that a policy queries.
+/// Decides once. Nothing is allocated but the one shared value that a policy queries. `failures` counts the attempts that
+/// failed.
 pub(crate) fn decide(
     dispatcher: &Dispatcher,
     request: &Arc<InferenceRequest>,
     part: PlacementPart,
     state: AttemptState<'_>,
     window: HoldWindow,
+    failures: u32,
 ) -> Result<PlacementOutcome, NoCandidate> {
     let view = RouterView::new(&dispatcher.sources, request, window);
     let eligible = EligibleSet::find(&view, part, state.tried)?;
@@ -71,10 +73,11 @@ pub(crate) fn decide(
     if let PlacementOutcome::Dispatch(placement) = &outcome {
         note_workers(request, placement, state.attempt);
     }
-    // A request is offered to its shadows once: further tries are for want of another worker.
+    // A request is offered to its shadows once. A failure excludes no worker where none is to blame, so that the list of
+    // those that were tried does not count the attempts.
     if let PlacementOutcome::Dispatch(placement) = &outcome
         && part == PlacementPart::Request
-        && state.tried.is_empty()
+        && failures == 0
     {
         let decided = DecidedPlacement {
             eligible,

@@ -192,7 +192,8 @@ impl PlacementSession {
             turn: self.admission.turn(),
             deadline: self.deadline,
         };
-        let decided = decide::decide(dispatcher, &self.request, self.prompt.part(), state, window);
+        let (part, failures) = (self.prompt.part(), self.failures.count);
+        let decided = decide::decide(dispatcher, &self.request, part, state, window, failures);
         self.request.head.watch.took(RequestStage::Decide, started);
         decided
     }

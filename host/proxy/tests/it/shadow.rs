@@ -12,9 +12,11 @@ use serde_json::json;
 
 use crate::client::{chat, post, send};
 use crate::eventually;
+use crate::pair::engines::E2;
+use crate::pair::{concurrent, prefilling};
 use crate::policy::{Scripted, fault, pair, route};
 use crate::router::{Builder, Router, router};
-use crate::worker::Worker;
+use crate::worker::{Worker, answered_by_hand, json as json_response};
 
 async fn two_workers() -> ([Worker; 2], Builder) {
     let workers = [Worker::named("a").await, Worker::named("b").await];
@@ -282,6 +284,43 @@ async fn a_shadow_of_a_pool_that_splits_requests_chooses_both_workers() {
     let agreed = |at: usize| router.snapshot().shadows()[at].results[0].1;
     eventually("both agree", || agreed(0) == 1 && agreed(1) == 1).await;
     assert_eq!(by_leg.phases(), [routing::Phase::Prefill, routing::Phase::Decode]);
+}
+
+#[tokio::test]
+async fn a_request_is_offered_to_its_shadows_once_although_a_failure_blames_no_worker() {
+    let prefill = prefilling().await;
+    let (bootstrap, engine) = concurrent::bootstrap(concurrent::E1).await;
+    let (decode, mut decodes) = answered_by_hand().await;
+    let offered: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let offers = Arc::clone(&offered);
+    let shadow = Scripted::named("seqs", &[], &["worker.role"], move |input| {
+        offers.lock().unwrap().push(input.request.seq);
+        Ok(pair(0, 1))
+    });
+    let router = concurrent::one_pair(&prefill, &bootstrap, &decode)
+        .with(|builder| builder.shadows = vec![shadow])
+        .start()
+        .await;
+    let answered = async {
+        let first = decodes.recv().await.unwrap();
+        *engine.lock().unwrap() = Some(E2);
+        first.send(json_response(500, "no such engine")).unwrap();
+        let again = decodes.recv().await.unwrap();
+        again.send(json_response(200, "d")).unwrap();
+    };
+    let (answer, ()) = futures_util::join!(send(router.address, chat()), answered);
+    answer.text().await;
+    assert_eq!(prefill.received().len(), 2);
+    // Another offer of the first request would come before that of the second.
+    let next = async {
+        let answer = decodes.recv().await.unwrap();
+        answer.send(json_response(200, "d")).unwrap();
+    };
+    let (answer, ()) = futures_util::join!(send(router.address, chat()), next);
+    answer.text().await;
+    let seqs = || offered.lock().unwrap().clone();
+    eventually("both were offered", || seqs().first() < seqs().last()).await;
+    assert_eq!(seqs().len(), 2, "{:?}", seqs());
 }
 
 #[tokio::test]

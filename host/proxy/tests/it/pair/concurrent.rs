@@ -14,11 +14,11 @@ use crate::router::{Builder, router, spec};
 use crate::worker::{Leaving, Worker, answered_by_hand, json};
 
 /// Response of a bootstrap server; `None` is an error.
-pub(super) type EngineName = Arc<Mutex<Option<&'static str>>>;
+pub(crate) type EngineName = Arc<Mutex<Option<&'static str>>>;
 
-pub(super) const E1: &str = r#"{"0":{"engine_id":"e1","worker_addr":{}}}"#;
+pub(crate) const E1: &str = r#"{"0":{"engine_id":"e1","worker_addr":{}}}"#;
 
-pub(super) async fn bootstrap(engine: &'static str) -> (Worker, EngineName) {
+pub(crate) async fn bootstrap(engine: &'static str) -> (Worker, EngineName) {
     let engine: EngineName = Arc::new(Mutex::new(Some(engine)));
     let current = Arc::clone(&engine);
     let worker = Worker::start(move |_| {
@@ -29,14 +29,14 @@ pub(super) async fn bootstrap(engine: &'static str) -> (Worker, EngineName) {
     (worker, engine)
 }
 
-pub(super) fn prefill(builder: Builder, name: &str, url: &str, bootstrap: &str) -> Builder {
+pub(crate) fn prefill(builder: Builder, name: &str, url: &str, bootstrap: &str) -> Builder {
     let mut worker = spec(Role::Prefill, name, url);
     worker.bootstrap = Some(bootstrap.into());
     builder.specified(worker)
 }
 
 /// Builds a pool of `p` and `d`; decode workers take no whole requests.
-pub(super) fn one_pair(prefill_worker: &Worker, bootstrap: &Worker, decode: &Worker) -> Builder {
+pub(crate) fn one_pair(prefill_worker: &Worker, bootstrap: &Worker, decode: &Worker) -> Builder {
     let builder = router()
         .pd(Dialect::Mooncake)
         .with_pd(|pd| pd.alone = false)

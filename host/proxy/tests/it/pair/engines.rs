@@ -10,7 +10,7 @@ use crate::pair::{BODY, ended, header, parsed, prefilled, prefilling, request, t
 use crate::router::{router, spec};
 use crate::worker::{Worker, answered_by_hand, json};
 
-pub(super) const E2: &str = r#"{"0":{"engine_id":"e2","worker_addr":{}}}"#;
+pub(crate) const E2: &str = r#"{"0":{"engine_id":"e2","worker_addr":{}}}"#;
 
 #[tokio::test]
 async fn a_pinned_rank_meets_its_own_engine() {

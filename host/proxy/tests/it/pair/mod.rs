@@ -1,8 +1,8 @@
 //! Tests of split requests: the claims of `host/adr/0009-prefill-decode.md`, between scripted workers.
 
-mod concurrent;
+pub(crate) mod concurrent;
 mod detect;
-mod engines;
+pub(crate) mod engines;
 mod faults;
 mod placement;
 mod predictions;
