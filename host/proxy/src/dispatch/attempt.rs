@@ -290,7 +290,8 @@ pub(crate) fn book_prompt(request: &InferenceRequest, choice: WorkerChoice) -> L
     let pool = request.pool();
     let prompt = request.prompt_tokens();
     let matched = choice.matched.unwrap_or(0);
-    if request.params.prompt.is_some() {
+    // A retry is not another request.
+    if request.params.prompt.is_some() && !request.progress.is_sent.load(Ordering::Relaxed) {
         let metrics = &pool.metrics.prompt_tokens;
         metrics.prompt.inc_by(prompt.into());
         metrics.best_match.inc_by(choice.best.unwrap_or(0).into());

@@ -281,3 +281,30 @@ async fn a_prompt_of_token_ids_has_the_limit_of_a_text() {
         assert_eq!(router.metric(&metric), 1.0);
     }
 }
+
+#[tokio::test]
+async fn a_prompt_counts_once_however_often_its_request_is_sent() {
+    let (busy, well) = (
+        Worker::start(|_| async { json(503, "{}") }).await,
+        Worker::named("b").await,
+    );
+    let router = router()
+        .worker("a", &busy.url())
+        .worker("b", &well.url())
+        .policy(Scripted::first(&[], &COLUMNS))
+        .with(querying_worker)
+        .start()
+        .await;
+    hold_two_blocks(&router, "a");
+    router.feeds.set(router.id("a"), true);
+    router.feeds.set(router.id("b"), true);
+    let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
+    let answer = send(router.address, post("/v1/completions", body)).await;
+    assert_eq!(answer.text().await, "b");
+    assert_eq!(busy.received().len(), 1, "it was tried first");
+    let metric = |name| router.pool_metric(name);
+    assert_eq!(metric("prompt_tokens_total"), 10.0);
+    assert_eq!(metric("best_match_tokens_total"), 8.0);
+    assert_eq!(metric("matched_tokens_total"), 8.0);
+    assert_eq!(metric("matched_prompt_tokens_count"), 1.0);
+}
