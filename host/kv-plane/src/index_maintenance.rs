@@ -15,7 +15,7 @@ const PACE: Duration = Duration::from_millis(100);
 /// Most steps of garbage collection per round, each of some microseconds.
 const STEPS: usize = 512;
 
-/// Expected blocks of each worker and their lifetime.
+/// Workers with expected blocks, and the lifetime of these. Those of all others are forgotten.
 type Expectations = Box<dyn Fn() -> Vec<(WorkerId, Duration)> + Send>;
 
 /// Work of the maintenance thread.
@@ -59,8 +59,8 @@ impl IndexMaintenance {
         let mut gone = self.index.expected_workers();
         let expectations = (self.expectations)();
         let workers: BTreeSet<WorkerId> = expectations.iter().map(|&(worker, _)| worker).collect();
-        // Workers that left have no expected blocks: both generations go. A request that began before a reload may
-        // still be sent to such a worker afterwards.
+        // Workers that left, or whose process has ended, have no expected blocks: both generations go. A request that
+        // began before a reload may still be sent to such a worker afterwards.
         gone.retain(|worker| !workers.contains(worker));
         self.index.age_expected(&gone);
         self.index.age_expected(&gone);

@@ -107,14 +107,16 @@ impl Proxy {
         self.dispatcher.sources.now_us()
     }
 
-    /// Returns the time for which blocks are expected at each worker of the fleet. The index forgets them by it.
+    /// Returns the time for which blocks are expected at each worker of the fleet. The index forgets them by it. A worker
+    /// whose process has ended since the last call is left out, because its cache has gone with it.
     #[must_use]
     pub fn expectations(&self) -> Vec<(WorkerId, Duration)> {
         let snapshot = self.snapshots.load();
         let pools = snapshot.pools.iter();
         let lifetimes = pools.flat_map(|pool| {
             let members = pool.workers.members.iter();
-            members.map(|member| {
+            let present = members.filter(|member| !member.link.take_end());
+            present.map(|member| {
                 let worker = member.worker.id();
                 let is_live = self.dispatcher.sources.live.is_live(worker);
                 (worker, pool.prompts.expectation.lifetime(is_live))

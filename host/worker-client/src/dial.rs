@@ -63,6 +63,14 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// Returns `true` if the host refused the connection, because no process listens there.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
 /// Security and protocol of a new connection.
 #[derive(Debug, Clone)]
 pub(crate) struct DialOptions {

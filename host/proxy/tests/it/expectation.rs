@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use kv_index::Holder;
-use proxy::{AssumedCache, Expectation};
+use proxy::{AssumedCache, Expectation, ProbeSpec};
 use routing::{Attention, BlockEvent, DpRank, EngineBlockHash, StoredBlocks, Tier};
 
 use crate::client::{post, send};
+use crate::eventually;
 use crate::policy::Scripted;
 use crate::router::{Router, router};
 use crate::tokens::querying_worker;
-use crate::worker::{Worker, json};
+use crate::worker::{Leaving, Worker, json};
 
 const BODY: &str = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
 
@@ -153,4 +154,50 @@ async fn a_worker_that_refuses_a_prompt_is_not_expected_to_hold_it() {
         let second = shown.iter().rfind(|numbers| numbers.len() == 2).unwrap();
         assert_eq!(second[0], expected, "{status}: {shown:?}");
     }
+}
+
+/// Returns whether blocks may be expected at the worker, as the index's maintenance reads it.
+fn is_listed(router: &Router, worker: &str) -> bool {
+    let id = router.id(worker);
+    router
+        .proxy
+        .expectations()
+        .iter()
+        .any(|(worker, _)| *worker == id)
+}
+
+#[tokio::test]
+async fn expected_blocks_of_a_worker_that_refuses_a_request_are_dropped_once() {
+    let (leaving, well) = (Leaving::start().await, Worker::named("b").await);
+    let router = router()
+        .worker("a", &leaving.url)
+        .worker("b", &well.url())
+        .policy(Scripted::first(&[], &[]))
+        .start()
+        .await;
+    assert!(is_listed(&router, "a"));
+    leaving.leave().await;
+    send_prompt(&router).await;
+    assert_eq!(well.received().len(), 1);
+    assert!(!is_listed(&router, "a"), "its cache is gone");
+    assert!(is_listed(&router, "a"), "it may come back");
+    assert!(is_listed(&router, "b"));
+}
+
+#[tokio::test]
+async fn a_probe_that_is_refused_drops_them_too() {
+    let leaving = Leaving::start().await;
+    let router = router()
+        .worker("a", &leaving.url)
+        .with(|builder| {
+            builder.health.probe = Some(ProbeSpec {
+                interval: Duration::from_millis(20),
+                ..ProbeSpec::default()
+            });
+        })
+        .start_at_once()
+        .await;
+    assert!(is_listed(&router, "a"), "it closes connections, but listens");
+    leaving.leave().await;
+    eventually("a probe is refused", || !is_listed(&router, "a")).await;
 }
