@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::client::{chat, post, send};
 use crate::eventually;
 use crate::pair::engines::E2;
-use crate::pair::{concurrent, prefilling};
+use crate::pair::{concurrent, prefilling, request};
 use crate::policy::{Scripted, fault, pair, route};
 use crate::router::{Builder, Router, router};
 use crate::worker::{Worker, answered_by_hand, json as json_response};
@@ -308,7 +308,7 @@ async fn a_request_is_offered_to_its_shadows_once_although_a_failure_blames_no_w
         let again = decodes.recv().await.unwrap();
         again.send(json_response(200, "d")).unwrap();
     };
-    let (answer, ()) = futures_util::join!(send(router.address, chat()), answered);
+    let (answer, ()) = futures_util::join!(send(router.address, request()), answered);
     answer.text().await;
     assert_eq!(prefill.received().len(), 2);
     // Another offer of the first request would come before that of the second.
@@ -316,7 +316,7 @@ async fn a_request_is_offered_to_its_shadows_once_although_a_failure_blames_no_w
         let answer = decodes.recv().await.unwrap();
         answer.send(json_response(200, "d")).unwrap();
     };
-    let (answer, ()) = futures_util::join!(send(router.address, chat()), next);
+    let (answer, ()) = futures_util::join!(send(router.address, request()), next);
     answer.text().await;
     let seqs = || offered.lock().unwrap().clone();
     eventually("both were offered", || seqs().first() < seqs().last()).await;

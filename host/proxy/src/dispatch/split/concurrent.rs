@@ -368,8 +368,7 @@ fn mark_engine_ids_stale(attempt: &PairAttempt<'_>) {
 fn together(attempt: &PairAttempt<'_>, answer: Box<BegunAnswer>, prefill: Prefill) -> SplitAnswer {
     let (mut correction, mut rest) = (None, None);
     // No decode worker takes over the prompt of a leg that still runs then: the leg is cancelled.
-    let is_cancelled =
-        matches!(prefill, Prefill::Running(_)) && answer.response.status().is_client_error();
+    let is_cancelled = matches!(prefill, Prefill::Running(_)) && answer.response.status().is_client_error();
     match prefill {
         Prefill::Done(done) => {
             let prefilled = PrefillAnswer::read(&done.answer).ok();

@@ -144,11 +144,7 @@ async fn a_prefill_leg_that_is_cancelled_with_a_refusal_leaves_no_prompt() {
 
 #[tokio::test]
 async fn a_retry_after_a_failed_prefill_leg_finds_the_prompt_nowhere() {
-    let (busy, well, decode) = (
-        troubled(503).await,
-        prefilling().await,
-        Worker::named("d").await,
-    );
+    let (busy, well, decode) = (troubled(503).await, prefilling().await, Worker::named("d").await);
     let policy = splitting();
     let builder = router()
         .pd(Dialect::Nixl)
@@ -166,11 +162,7 @@ async fn a_retry_after_a_failed_prefill_leg_finds_the_prompt_nowhere() {
 
 #[tokio::test]
 async fn a_decode_worker_that_refuses_a_prompt_is_not_expected_to_hold_it() {
-    let (prefill, busy, well) = (
-        prefilling().await,
-        troubled(503).await,
-        Worker::named("d").await,
-    );
+    let (prefill, busy, well) = (prefilling().await, troubled(503).await, Worker::named("d").await);
     let builder = router()
         .pd(Dialect::Nixl)
         .prefill("p", &prefill.url())
