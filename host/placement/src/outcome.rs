@@ -64,11 +64,6 @@ impl WorkerPlacement {
             score: f64::NAN,
         }
     }
-
-    /// Returns every worker of it.
-    pub fn choices(&self) -> impl Iterator<Item = WorkerChoice> + use<> {
-        self.prefills.into_iter().chain([self.answers])
-    }
 }
 
 /// The failure of one call of a policy.

@@ -1,9 +1,12 @@
 //! Bookings of requests in flight: the server's own leases, in virtual time.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use routing::LoadLease;
+
+use super::index::TracePrompt;
 
 /// Share of a request at one worker.
 #[derive(Debug)]
@@ -63,6 +66,8 @@ pub(super) struct Booking {
     pub(super) answers: WorkerShare,
     /// Share of the worker that computes the prompt for it, until it has.
     pub(super) prefills: Option<WorkerShare>,
+    /// Prompt that the worker which answers takes over once the other has computed it.
+    pub(super) handed: Option<Arc<TracePrompt>>,
 }
 
 /// All of them, by the request's place in the trace. Looked up only: nothing depends on their order.

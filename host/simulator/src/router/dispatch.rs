@@ -42,10 +42,9 @@ impl Router {
                 (WorkerShare::new(answers, fetched, now_us), Some(computes))
             }
         };
-        for choice in workers.choices() {
-            self.state.index.expect(choice.member, prompt);
-        }
-        self.book(now_us, number, request, answers, prefills);
+        self.state.index.expect(begins.member, prompt);
+        let handed = prefills.is_some().then(|| Arc::clone(prompt));
+        self.book(now_us, number, request, (answers, prefills), handed);
         Placement::Dispatch {
             worker: workers.answers.member,
             prefill: workers.prefills.map(|choice| choice.member),
@@ -68,7 +67,7 @@ impl Router {
         let fetched = self.worker(worker).load().book_fetched(tokens);
         self.state.index.expect(worker, prompt);
         let answers = WorkerShare::new(worker, fetched, now_us);
-        self.book(now_us, number, request, answers, None);
+        self.book(now_us, number, request, (answers, None), None);
         Placement::Dispatch {
             worker,
             prefill: None,
@@ -78,14 +77,15 @@ impl Router {
         }
     }
 
-    /// Keeps what it takes of its workers, and notes that it goes to the first of them.
+    /// Keeps what it takes of its workers, and notes that it goes to the first of them. `handed` is the prompt that one of
+    /// them computes for the other.
     fn book(
         &mut self,
         now_us: u64,
         number: usize,
         request: &Request,
-        answers: WorkerShare,
-        prefills: Option<WorkerShare>,
+        (answers, prefills): (WorkerShare, Option<WorkerShare>),
+        handed: Option<Arc<TracePrompt>>,
     ) {
         let (session, tokens) = (request.session.map(session_hash), request.prompt_tokens);
         let begins = prefills.as_ref().unwrap_or(&answers).worker;
@@ -94,6 +94,7 @@ impl Router {
             session,
             answers,
             prefills,
+            handed,
         };
         self.bookings.insert(number, booking);
         let of = NotedRequest { number, session };

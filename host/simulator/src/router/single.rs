@@ -132,6 +132,9 @@ impl Router {
             let after_ms = leg.first_token(now_us);
             booking.answers.dispatched_us = now_us;
             let (answers, tokens) = (booking.answers.worker, f64::from(booking.prompt_tokens));
+            if let Some(prompt) = booking.handed.take() {
+                self.state.index.expect(answers, &prompt);
+            }
             self.prefilled(now_us, number, worker);
             self.note(now_us, EventKind::FirstToken, of, worker, after_ms.unwrap_or(0.0));
             self.note(now_us, EventKind::Finished, of, worker, leg.after_ms(now_us));

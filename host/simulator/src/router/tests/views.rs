@@ -94,6 +94,28 @@ fn a_share_of_the_events_is_lost_the_same_one_for_the_same_seed() {
 }
 
 #[test]
+fn the_decode_worker_of_a_pair_is_expected_to_hold_what_is_computed_for_it() {
+    let policy = Scripted::new(&[], &["worker.role", "prefix.any-tokens"], |_| {
+        Verdict::Route(Choice {
+            row: 1,
+            prefill: Some(0),
+            score: f64::NAN,
+        })
+    });
+    let cluster = roles(&[Role::Prefill, Role::Decode]);
+    let lifetime_us = 1_000_000;
+    let mut router = router(&cluster, &policy, &knowing(Knowledge::Assumed { lifetime_us }));
+    let prompt = request(1_024, &[1, 2]);
+    let held = || [policy.numbers()[1], policy.numbers()[3]];
+    router.place(0, arrives(0, &prompt), 0);
+    router.place(1, arrives(1, &prompt), 0);
+    assert_eq!(held(), [1_024.0, 0.0]);
+    router.first_token(2, 0, 0);
+    router.place(3, arrives(2, &prompt), 0);
+    assert_eq!(held(), [1_024.0; 2]);
+}
+
+#[test]
 fn a_worker_is_expected_to_hold_what_it_was_just_sent() {
     let policy = Scripted::row(&[], &["prefix.device-tokens"], 0);
     let mut router = router(
