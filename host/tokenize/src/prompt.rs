@@ -71,6 +71,16 @@ struct TextCut {
     hash: u64,
 }
 
+/// Keeper of the beginnings of a prompt as states of conversations.
+struct StateKeeper<'a> {
+    text: &'a str,
+    /// Length of the rendering before the text, in bytes.
+    rendered: usize,
+    cache: &'a TokenizationCache,
+    /// The longest beginning that is kept so far.
+    state: Option<Arc<Node>>,
+}
+
 /// Tokens of a prompt.
 #[derive(Debug)]
 pub struct Tokens {
@@ -165,12 +175,14 @@ impl Model {
         }
     }
 
-    /// Returns the space of the cache's keys. Tokens depend only on the token before them.
+    /// Returns the space of the cache's keys for the beginning of a text.
     fn space(&self, start: Option<&ConversationStart>) -> u64 {
-        match start {
-            Some(start) => self.id | ENDS | u64::from(start.at.id.unwrap_or(SEAM)),
-            None => self.id,
-        }
+        start.map_or(self.id, |start| self.space_behind(start.at))
+    }
+
+    /// Returns the space of the cache's keys after a boundary. Tokens depend only on the token before them.
+    fn space_behind(&self, at: TextBoundary) -> u64 {
+        self.id | ENDS | u64::from(at.id.unwrap_or(SEAM))
     }
 
     /// Returns the last cut before each inner place after which the tokens are independent, whatever follows the place.
@@ -283,9 +295,9 @@ impl Model {
             is_sampled,
         } = prepared;
         let [before, after] = &self.affix;
-        let of = |node: Option<&Arc<Node>>| node.map_or(0, |node| node.count);
-        let cached = of(start.as_ref().map(|start| &start.node)) + of(known.as_ref());
-        let more = of(known.as_ref()) + (text.len() / 3).max(64);
+        let base = count_of(start.as_ref().map(|start| &start.node));
+        let cached = base + count_of(known.as_ref());
+        let more = count_of(known.as_ref()) + (text.len() / 3).max(64);
         let mut ids = match &start {
             Some(start) => TokenIds::continuing(&start.node, more),
             None => Vec::with_capacity(more).into(),
@@ -314,44 +326,26 @@ impl Model {
             node = Some(cache.pieces.insert(space, cut.hash, piece));
             behind = Some(cut.at);
         }
-        let rendered = start.as_ref().map_or(0, |start| start.rendered);
-        let base = of(start.as_ref().map(|start| &start.node));
-        let mut state = start.as_ref().map(|start| Arc::clone(&start.node));
+        let mut keeper = StateKeeper {
+            text: &text,
+            rendered: start.as_ref().map_or(0, |start| start.rendered),
+            cache,
+            state: start.as_ref().map(|start| Arc::clone(&start.node)),
+        };
         for (cut, mark) in inner {
-            let kept = mark.known(cache).or_else(|| {
-                let tokens = base + node.as_ref()?.earlier(cuts.len() - 1 - cut)?.count;
-                let tokens = ids.range(of(state.as_ref()), tokens)?;
-                mark.keep(
-                    state.clone(),
-                    NewState {
-                        text: &text,
-                        at: cuts[cut].at,
-                        rendered,
-                        tokens,
-                    },
-                    cache,
-                )
-            });
-            state = kept.or(state);
+            if let Some(known) = mark.known(cache) {
+                keeper.state = Some(known);
+            } else if let Some(before) = node.as_ref().and_then(|node| node.earlier(cuts.len() - 1 - cut)) {
+                keeper.keep(&mark, cuts[cut].at, &ids, base + before.count);
+            }
         }
         if let Some((at, mark)) = last {
             if behind.is_none_or(|behind| behind.end < at.end) {
                 self.encode_behind(&text[..at.end], behind, ids.rest_mut(), budget)?;
                 behind = Some(at);
             }
-            let new = ids.range(of(state.as_ref()), ids.len());
-            if let (true, Some(tokens)) = (behind == Some(at), new) {
-                let kept = mark.keep(
-                    state.clone(),
-                    NewState {
-                        text: &text,
-                        at,
-                        rendered,
-                        tokens,
-                    },
-                    cache,
-                );
-                state = kept.or(state);
+            if behind == Some(at) {
+                keeper.keep(&mark, at, &ids, ids.len());
             }
         }
         self.end(&text, behind, ids.rest_mut(), budget, cache)?;
@@ -363,7 +357,7 @@ impl Model {
             cached,
             is_continued: start.is_some(),
             is_sampled,
-            beginning: state.map(KnownBeginning),
+            beginning: keeper.state.map(KnownBeginning),
         })
     }
 
@@ -384,7 +378,7 @@ impl Model {
         if end.len() > LONGEST_END {
             return self.encode_behind(text, behind, ids, budget);
         }
-        let space = self.id | ENDS | u64::from(at.id.unwrap_or(SEAM));
+        let space = self.space_behind(at);
         let hash = cache.pieces.hash(space, None, end);
         if let Some(known) = cache.pieces.get(space, hash, end) {
             known.tokens_into(ids);
@@ -431,6 +425,29 @@ impl Model {
         ids.extend_from_slice(&found[skipped..]);
         Ok(())
     }
+}
+
+impl StateKeeper<'_> {
+    /// Keeps the first `count` tokens as the state of a place.
+    fn keep(&mut self, mark: &Mark, at: TextBoundary, ids: &TokenIds, count: usize) {
+        let Some(tokens) = ids.range(count_of(self.state.as_ref()), count) else {
+            return;
+        };
+        let new = NewState {
+            text: self.text,
+            at,
+            rendered: self.rendered,
+            tokens,
+        };
+        if let Some(kept) = mark.keep(self.state.clone(), new, self.cache) {
+            self.state = Some(kept);
+        }
+    }
+}
+
+/// Returns the number of tokens up to a node.
+fn count_of(node: Option<&Arc<Node>>) -> usize {
+    node.map_or(0, |node| node.count)
 }
 
 impl Prepared {
