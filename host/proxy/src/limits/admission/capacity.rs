@@ -127,6 +127,17 @@ impl Capacity {
         }
     }
 
+    /// Creates the capacity of a pool of one request, whose worker left the fleet.
+    #[cfg(test)]
+    pub(super) fn left_by(worker: Arc<Worker>) -> Self {
+        Self {
+            is_any: true,
+            requests: BudgetSpec::Auto { per_worker: Some(1) },
+            leaving: vec![worker],
+            ..Self::default()
+        }
+    }
+
     /// Replaces the inputs of the configuration. Workers that left the fleet, which drain by then, are
     /// kept in `leaving`.
     pub(super) fn replace(&mut self, next: Self) {

@@ -30,18 +30,15 @@ use crate::base::life::next_life;
 
 /// Minimum and maximum of `Retry-After`.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// Interval in microseconds at which limits that depend on the workers are recomputed.
-const RECKON_EVERY_US: u64 = 500_000;
-
 /// Admission controller of a pool. It outlives snapshots.
 #[derive(Debug)]
 pub(crate) struct AdmissionController {
     pub(super) budget: Budget,
     /// Set if any budget is configured.
-    counts: AtomicBool,
+    pub(super) has_budget: AtomicBool,
     /// `true` while a queued request goes before new ones.
     pub(super) is_blocked: AtomicBool,
-    line: Mutex<Line>,
+    queue: Mutex<LockedQueue>,
     /// Queue entries, waiting or being re-evaluated.
     held: AtomicUsize,
     /// Queue entries of other routers.
@@ -55,15 +52,16 @@ pub(crate) struct AdmissionController {
     /// Set if the limits fall with each request that ends at a worker out of service.
     pub(super) has_others: AtomicBool,
     /// Time of the next recomputation; never, if the limits do not depend on the workers.
-    reckon_at_us: AtomicU64,
+    pub(super) recompute_at_us: AtomicU64,
     started: Instant,
     /// Number of its beginning, with which the tenants' counters begin.
     pub(crate) life: u64,
     pub(super) metrics: AdmissionMetrics,
 }
 
+/// Queue with its drain rate, under one lock.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct LockedQueue {
     pub(super) waiting: FairQueue<Waiter>,
     drain: DrainRate,
 }
@@ -107,9 +105,9 @@ impl AdmissionController {
     pub(crate) fn new(metrics: AdmissionMetrics) -> Arc<Self> {
         Arc::new(Self {
             budget: Budget::default(),
-            counts: AtomicBool::new(false),
+            has_budget: AtomicBool::new(false),
             is_blocked: AtomicBool::new(false),
-            line: Mutex::default(),
+            queue: Mutex::default(),
             held: AtomicUsize::new(0),
             elsewhere: AtomicUsize::new(0),
             arrivals: AtomicU64::new(0),
@@ -117,7 +115,7 @@ impl AdmissionController {
             has_tenants: AtomicBool::new(false),
             capacity: Mutex::default(),
             has_others: AtomicBool::new(false),
-            reckon_at_us: AtomicU64::new(u64::MAX),
+            recompute_at_us: AtomicU64::new(u64::MAX),
             started: Instant::now(),
             life: next_life(),
             metrics,
@@ -147,29 +145,18 @@ impl AdmissionController {
 
     /// Returns the waiting requests per worker: see [`FairQueue::ahead`].
     pub(crate) fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        self.line().waiting.ahead(workers, most)
+        self.queue().waiting.ahead(workers, most)
     }
 
     /// Returns the number of waiting requests by kind of class.
     pub(crate) fn counts(&self) -> ClassCounts {
-        self.line().waiting.counts()
+        self.queue().waiting.counts()
     }
 
     /// Returns the wait so far of the request that has waited longest. `None` while none waits.
     pub(crate) fn oldest_wait(&self) -> Option<Duration> {
-        let since = self.line().waiting.oldest()?.since;
+        let since = self.queue().waiting.oldest()?.since;
         Some(since.elapsed())
-    }
-
-    /// Activates budgets and admits the requests that have room then. Held requests keep the workers they target.
-    pub(crate) fn put_in_force(self: &Arc<Self>, capacity: Capacity) {
-        let follows = capacity.follows_workers();
-        self.counts.store(capacity.is_any(), Ordering::SeqCst);
-        self.capacity().replace(capacity);
-        let next = if follows { 0 } else { u64::MAX };
-        self.reckon_at_us.store(next, Ordering::SeqCst);
-        self.recompute_limits();
-        self.admit_ready(None);
     }
 
     /// Returns the queue position of a request that waits for the first time, at most until `deadline`.
@@ -187,10 +174,10 @@ impl AdmissionController {
         self: &Arc<Self>,
         request: impl FnOnce() -> AdmissionRequest,
     ) -> Result<Option<Permit>, AdmissionRequest> {
-        if !self.counts.load(Ordering::Relaxed) {
+        if !self.has_budget.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        self.reckon_if_due();
+        self.recompute_if_due();
         let request = request();
         if self.is_blocked.load(Ordering::SeqCst) || !self.budget.take(request.tokens()) {
             return Err(request);
@@ -211,7 +198,7 @@ impl AdmissionController {
             return None;
         }
         self.has_tenants.store(true, Ordering::Relaxed);
-        self.line().waiting.pass(&request.tenant, request.share());
+        self.queue().waiting.pass(&request.tenant, request.share());
         Some(Charge {
             tenant: Arc::clone(&request.tenant),
             weight: request.weight,
@@ -227,30 +214,11 @@ impl AdmissionController {
 
     /// Records that a tenant's held request is sent.
     pub(super) fn decided(&self, charge: &Charge) {
-        self.line().waiting.decided(&charge.tenant, charge.share);
+        self.queue().waiting.decided(&charge.tenant, charge.share);
     }
 
     pub(super) fn correct(&self, tenant: &Arc<str>, share: f64) {
-        self.line().waiting.correct(tenant, share);
-    }
-
-    /// Returns a permit's share of the budget. An unused permit frees nothing that a policy could not have had before.
-    pub(super) fn give_back(self: &Arc<Self>, tokens: u64, was_used: bool) {
-        if tokens == UNCOUNTED {
-            return;
-        }
-        if self.has_others.load(Ordering::Relaxed) {
-            // The room of a request that ends at a worker out of service is not another worker's: the limit falls first.
-            let capacity = self.capacity();
-            self.budget.set_limits(capacity.with_running(self.budget.used()));
-        }
-        self.budget.give(tokens);
-        // The worker's load was released just before, when only the budget blocked requests.
-        if was_used && self.is_blocked.load(Ordering::SeqCst) {
-            self.release(CapacityEvent::anywhere());
-        } else if self.len() > 0 {
-            self.admit_ready(None);
-        }
+        self.queue().waiting.correct(tenant, share);
     }
 
     /// Takes a queue entry if fewer than `limit` are in use, or if a less important request can be shed.
@@ -272,19 +240,21 @@ impl AdmissionController {
 
     /// Returns `true` if a new request has to wait and the queue is full.
     pub(super) fn is_crowded(&self, limit: usize) -> bool {
-        self.counts.load(Ordering::Relaxed) && self.is_blocked.load(Ordering::SeqCst) && self.len() >= limit
+        self.has_budget.load(Ordering::Relaxed)
+            && self.is_blocked.load(Ordering::SeqCst)
+            && self.len() >= limit
     }
 
     /// Returns `true` if a queued request would be shed for one of this class.
     pub(super) fn may_shed_for(&self, class: i32) -> bool {
-        self.line().waiting.victim(class).is_some()
+        self.queue().waiting.victim(class).is_some()
     }
 
     /// Sheds a less important request. Returns `true` if there was one.
     fn shed_for(&self, class: i32) -> bool {
-        let mut line = self.line();
-        let victim = line.waiting.victim(class);
-        let shed = victim.and_then(|number| line.waiting.remove(number));
+        let mut queue = self.queue();
+        let victim = queue.waiting.victim(class);
+        let shed = victim.and_then(|number| queue.waiting.remove(number));
         // A request whose wait is over has given up its entry, so the message always arrives.
         shed.is_some_and(|(_, waiter)| waiter.wake.send(WakeReason::Shed).is_ok())
     }
@@ -302,13 +272,13 @@ impl AdmissionController {
         held: Option<Held>,
         wait: WaitKind,
     ) -> Option<oneshot::Receiver<WakeReason>> {
-        let mut line = self.line();
+        let mut queue = self.queue();
         let releases = self.releases();
         if held.is_some_and(|held| held.evaluated_at.is_some_and(|seen| seen != releases)) {
             return None;
         }
-        if line.waiting.is_empty() {
-            line.drain.emptied();
+        if queue.waiting.is_empty() {
+            queue.drain.emptied();
         }
         if !request.tenant.is_empty() {
             self.has_tenants.store(true, Ordering::Relaxed);
@@ -323,15 +293,15 @@ impl AdmissionController {
         };
         let one = request.waiting(held, self.micros(start_by));
         match wait {
-            WaitKind::First => line.waiting.insert(turn.number, one, waiter),
-            WaitKind::Again => drop(line.waiting.put_back(turn.number, one, waiter)),
+            WaitKind::First => queue.waiting.insert(turn.number, one, waiter),
+            WaitKind::Again => drop(queue.waiting.put_back(turn.number, one, waiter)),
         }
         Some(woken)
     }
 
     /// Removes a request from the queue. Returns `true` if it was still waiting.
     pub(super) fn dequeue(self: &Arc<Self>, turn: QueuePosition) -> bool {
-        let gone = self.line().waiting.remove(turn.number);
+        let gone = self.queue().waiting.remove(turn.number);
         if gone.is_some() {
             self.admit_ready(None);
         }
@@ -340,17 +310,17 @@ impl AdmissionController {
 
     /// Marks a held request for re-evaluation now.
     pub(super) fn reevaluate(self: &Arc<Self>, turn: QueuePosition) {
-        self.line().waiting.make_due(turn.number);
+        self.queue().waiting.make_due(turn.number);
         self.admit_ready(None);
     }
 
     /// Records that a queued request goes to a worker.
     pub(super) fn sent(&self) {
         let now = self.now_us();
-        let mut line = self.line();
-        line.drain.left(now);
-        if line.waiting.is_empty() {
-            line.drain.emptied();
+        let mut queue = self.queue();
+        queue.drain.left(now);
+        if queue.waiting.is_empty() {
+            queue.drain.emptied();
         }
     }
 
@@ -358,13 +328,11 @@ impl AdmissionController {
     pub(super) fn admit_ready(self: &Arc<Self>, mut release: Option<CapacityEvent>) {
         let now = self.now_us();
         let mut undelivered = Vec::new();
-        let mut line = self.line();
-        let line_now = &mut *line;
-        let step = line_now.drain.step_us(now);
+        let mut queue = self.queue();
+        let locked = &mut *queue;
+        let step = locked.drain.step_us(now);
         let is_blocked = loop {
-            let first = line_now
-                .waiting
-                .first(now, step, self.releases(), release.as_ref());
+            let first = locked.waiting.first(now, step, self.releases(), release.as_ref());
             let Some((number, one)) = first else { break false };
             let is_held = one.held.is_some_and(|held| held.evaluated_at.is_some());
             let is_decided = one.held.is_some();
@@ -372,8 +340,8 @@ impl AdmissionController {
             let Some(tokens) = self.take(one.tokens) else {
                 break true;
             };
-            let Some((one, waiter)) = line_now.waiting.serve(number) else {
-                debug_assert!(false, "the first in line is in the line");
+            let Some((one, waiter)) = locked.waiting.serve(number) else {
+                debug_assert!(false, "the first in the queue is in the queue");
                 self.untake(tokens);
                 break false;
             };
@@ -402,13 +370,13 @@ impl AdmissionController {
             undelivered.extend(waiter.wake.send(wake).err());
         };
         self.is_blocked.store(is_blocked, Ordering::SeqCst);
-        drop(line);
+        drop(queue);
         drop(undelivered);
     }
 
     /// Returns the tokens taken for a request, in the form that its permit gives back.
     fn take(&self, tokens: u64) -> Option<u64> {
-        if !self.counts.load(Ordering::SeqCst) {
+        if !self.has_budget.load(Ordering::SeqCst) {
             return Some(UNCOUNTED);
         }
         self.budget.take(tokens).then_some(tokens)
@@ -422,9 +390,9 @@ impl AdmissionController {
 
     /// Returns the number of requests before one of this class, and the predicted time until they have left.
     pub(super) fn outlook(&self, class: i32) -> (usize, Option<Duration>) {
-        let line = self.line();
-        let ahead = line.waiting.ahead_of(class);
-        let wait = line.drain.wait_us(ahead, self.now_us());
+        let queue = self.queue();
+        let ahead = queue.waiting.ahead_of(class);
+        let wait = queue.drain.wait_us(ahead, self.now_us());
         (ahead, wait.map(Duration::from_micros))
     }
 
@@ -433,28 +401,6 @@ impl AdmissionController {
     pub(super) fn retry_after(&self, class: i32) -> Duration {
         let (_, wait) = self.outlook(class);
         wait.unwrap_or_default().clamp(RETRY_AFTER[0], RETRY_AFTER[1])
-    }
-
-    pub(super) fn reckon_if_due(&self) {
-        let at = self.reckon_at_us.load(Ordering::Relaxed);
-        if at != u64::MAX && self.now_us() >= at {
-            self.recompute_limits();
-        }
-    }
-
-    /// Recomputes the limits from the current state of the workers.
-    pub(super) fn recompute_limits(&self) {
-        // Locked until the limits are set: those of a replaced capacity must not overwrite the new ones.
-        let mut capacity = self.capacity();
-        self.budget.set_limits(capacity.limits(self.budget.used()));
-        self.has_others.store(capacity.has_others(), Ordering::SeqCst);
-        drop(capacity);
-        let next = self.now_us().saturating_add(RECKON_EVERY_US);
-        // Limits that do not depend on the workers keep this value.
-        let later = |at: u64| (at != u64::MAX).then_some(next);
-        let _ = self
-            .reckon_at_us
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
     pub(super) fn now_us(&self) -> u64 {
@@ -466,8 +412,8 @@ impl AdmissionController {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn queue(&self) -> MutexGuard<'_, LockedQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn capacity(&self) -> MutexGuard<'_, Capacity> {
@@ -476,9 +422,9 @@ impl AdmissionController {
 
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.line().waiting.len()
+        self.queue().waiting.len()
     }
 }
 
 /// Marker of a permit that took no tokens.
-const UNCOUNTED: u64 = u64::MAX;
+pub(super) const UNCOUNTED: u64 = u64::MAX;

@@ -40,16 +40,16 @@ impl AdmissionController {
 
     /// Calls `visit` with each worker that held requests wait for, and their summary.
     pub(crate) fn summarize_waiters(&self, visit: impl FnMut(WorkerId, &HeldSummary)) {
-        self.line().waiting.summarize_waiters(visit);
+        self.queue().waiting.summarize_waiters(visit);
     }
 
     /// Calls `visit` with each tenant that has a counter.
     pub(crate) fn visit_tenants(&self, visit: impl FnMut(TenantService<'_>)) {
-        self.line().waiting.visit_tenants(visit);
+        self.queue().waiting.visit_tenants(visit);
     }
 
     /// Charges a tenant for requests that other routers admitted.
     pub(crate) fn serve_elsewhere(&self, tenant: &Arc<str>, share: f64) {
-        self.line().waiting.serve_elsewhere(tenant, share);
+        self.queue().waiting.serve_elsewhere(tenant, share);
     }
 }

@@ -15,7 +15,7 @@ use super::tests::{budget, enter, hold, request};
 /// Returns the weighted tokens that a tenant was charged for.
 fn charged(controller: &AdmissionController, name: &str) -> f64 {
     let mut share = 0.0;
-    controller.line().waiting.visit_tenants(|service| {
+    controller.queue().waiting.visit_tenants(|service| {
         if &**service.tenant == name {
             share = service.share;
         }

@@ -12,6 +12,7 @@ mod fleet_share;
 mod metrics;
 mod permit;
 mod queue_entry;
+mod recompute;
 mod releases;
 mod report;
 mod session;

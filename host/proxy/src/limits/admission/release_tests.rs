@@ -2,15 +2,18 @@
 
 use std::cell::Cell;
 use std::pin::pin;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::poll;
 use placement::HoldTerms;
-use routing::{CapacityEvent, WorkerId};
+use routing::{CapacityEvent, Worker, WorkerId, WorkerSpec};
 
+use super::capacity::Capacity;
 use super::controller::AdmissionController;
 use super::queue_entry::QueueEntry;
-use super::tests::{controller, entries, hold, plain};
+use super::tests::{budget, controller, entries, hold, pass, plain};
 
 /// Holds a request for good. Counts its unsuccessful re-evaluations.
 async fn held_for_good(
@@ -115,4 +118,37 @@ async fn one_that_is_evaluated_more_slowly_than_capacity_is_freed_waits_in_the_e
         rounds += 1;
     }
     assert_eq!(rounds, 8);
+}
+
+#[test]
+fn the_limit_falls_before_the_room_of_a_request_at_a_worker_that_left_is_given_back() {
+    let controller = budget(None, None);
+    let used_and_limit = || {
+        let (used, limits) = controller.budget();
+        (used.requests, limits.requests)
+    };
+    let gone = Arc::new(Worker::new(WorkerId(0), WorkerSpec::mixed("gone", "http://gone")));
+    let lease = gone.load().book(1, 1);
+    *controller.capacity() = Capacity::left_by(gone);
+    controller.recompute_limits();
+    let [here, there] = [(); 2].map(|()| pass(&controller, plain()).unwrap());
+    assert_eq!(
+        used_and_limit(),
+        (2, Some(2)),
+        "one here, and one at the worker that left"
+    );
+    drop(lease);
+    // While the limit cannot fall, the room is not given back: another request would take it.
+    let locked = controller.capacity();
+    thread::scope(|scope| {
+        let ending = scope.spawn(move || drop(there));
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(10));
+            assert_eq!(used_and_limit(), (2, Some(2)));
+        }
+        drop(locked);
+        ending.join().unwrap();
+    });
+    assert_eq!(used_and_limit(), (1, Some(1)));
+    drop(here);
 }

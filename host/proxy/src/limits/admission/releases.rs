@@ -22,7 +22,7 @@ impl AdmissionController {
     pub(crate) fn release(self: &Arc<Self>, release: CapacityEvent) {
         self.releases.count.fetch_add(1, Ordering::SeqCst);
         if self.len() > 0 {
-            self.reckon_if_due();
+            self.recompute_if_due();
             let PacedEvent { now, later } = self.releases.pace.apply(release, self.now_us());
             self.admit_ready(Some(now));
             if let Some(later) = later {

@@ -28,7 +28,7 @@ pub(super) fn controller() -> Arc<AdmissionController> {
 /// Creates an admission controller with these limits.
 pub(super) fn budget(requests: Option<u64>, tokens: Option<u64>) -> Arc<AdmissionController> {
     let controller = controller();
-    controller.put_in_force(Capacity::fixed(requests, tokens));
+    controller.activate(Capacity::fixed(requests, tokens));
     controller
 }
 
@@ -48,7 +48,7 @@ pub(super) fn plain() -> AdmissionRequest {
     request(0, "", 1)
 }
 
-fn pass(controller: &Arc<AdmissionController>, request: AdmissionRequest) -> Option<Permit> {
+pub(super) fn pass(controller: &Arc<AdmissionController>, request: AdmissionRequest) -> Option<Permit> {
     let passed = controller.pass(|| request);
     passed.ok().map(|permit| permit.expect("it is counted"))
 }
@@ -352,7 +352,7 @@ async fn a_larger_budget_lets_in_who_waits() {
     let one = plain();
     let mut waits = pin!(entry.wait(&one));
     assert!(poll!(&mut waits).is_pending());
-    controller.put_in_force(Capacity::fixed(Some(2), None));
+    controller.activate(Capacity::fixed(Some(2), None));
     assert!(poll!(&mut waits).is_ready());
 }
 
@@ -382,7 +382,7 @@ async fn a_router_that_lost_the_others_keeps_to_its_share_of_the_budget_over_rel
     controller.divide_budgets(NonZeroU32::new(2).unwrap());
     let limits = |requests, tokens| BudgetLimits { requests, tokens };
     assert_eq!(controller.budget().1, limits(Some(2), Some(1)));
-    controller.put_in_force(Capacity::fixed(Some(9), None));
+    controller.activate(Capacity::fixed(Some(9), None));
     assert_eq!(controller.budget().1, limits(Some(4), None));
     controller.divide_budgets(NonZeroU32::MIN);
     assert_eq!(controller.budget().1, limits(Some(9), None));

@@ -33,7 +33,7 @@ impl SnapshotCell {
         first.set_rules();
         let current = Arc::new(first);
         current.set_current();
-        current.open_gates();
+        current.activate_budgets();
         Self {
             current: ArcSwap::new(current),
         }
@@ -63,7 +63,7 @@ impl SnapshotCell {
         next.set_current();
         next.retire_gone(&before);
         next.settings.events.part(&were, &are);
-        next.open_gates();
+        next.activate_budgets();
         let stay: HashSet<&str> = next.members().map(|member| &*member.worker.spec().name).collect();
         let were: HashSet<&str> = before
             .members()
@@ -148,14 +148,14 @@ impl Snapshot {
     }
 
     /// Activates the budgets of the pools.
-    fn open_gates(&self) {
+    fn activate_budgets(&self) {
         for pool in &self.pools {
             let capacity = pool.queue.admission.as_ref().map(|admission| {
                 let members = pool.workers.members.iter();
                 let workers = members.map(|member| (&member.worker, &member.link));
                 Capacity::new(&admission.spec, workers)
             });
-            pool.queue.controller.put_in_force(capacity.unwrap_or_default());
+            pool.queue.controller.activate(capacity.unwrap_or_default());
         }
     }
 
