@@ -3,7 +3,6 @@
 pub(crate) mod bootstrap;
 pub(crate) mod bootstrap_port;
 pub(crate) mod catalog;
-mod cooldown;
 pub(crate) mod failure_streak;
 pub(crate) mod feeds;
 pub(crate) mod health;
@@ -12,4 +11,5 @@ mod latency;
 pub(crate) mod metrics;
 pub(crate) mod pool;
 pub(crate) mod source;
+mod tokenizer_circuit;
 pub(crate) mod worker;

@@ -11,8 +11,8 @@ use worker_client::{ConnectionPool, SendError};
 use crate::base::label::{FAILURES, FailureKind};
 use crate::base::throttle::Throttle;
 use crate::fleet::catalog::{CatalogMetrics, LearnedModels};
-use crate::fleet::cooldown::Cooldown;
 use crate::fleet::health::{AttemptToken, HealthMetrics, HealthStatus, WorkerHealth};
+use crate::fleet::tokenizer_circuit::TokenizerCircuit;
 
 /// Metric handles of one worker.
 #[derive(Debug)]
@@ -47,9 +47,9 @@ pub(crate) struct WorkerHandle {
     /// Health of the worker as a whole.
     pub(crate) health: WorkerHealth,
     /// Circuit breaker of its `/tokenize`. A worker may lack that endpoint, or it may be slow while the rest is well.
-    tokenize: Cooldown,
+    tokenize: TokenizerCircuit,
     /// Circuit breaker of its endpoints that render prompts.
-    render: Cooldown,
+    render: TokenizerCircuit,
     /// Models that the worker lists.
     pub(crate) models: LearnedModels,
     pub(crate) metrics: WorkerMetrics,
@@ -67,8 +67,8 @@ impl WorkerHandle {
         Self {
             upstream,
             health: WorkerHealth::default(),
-            tokenize: Cooldown::default(),
-            render: Cooldown::default(),
+            tokenize: TokenizerCircuit::default(),
+            render: TokenizerCircuit::default(),
             models: LearnedModels::default(),
             metrics,
             failure_log: Throttle::default(),
@@ -84,7 +84,7 @@ impl WorkerHandle {
         now.duration_since(self.since)
     }
 
-    /// Returns the milliseconds on the clock of its health and its tokenizers' cooldowns.
+    /// Returns the milliseconds on the clock of its health and its tokenizers' circuits.
     pub(crate) fn now_ms(&self) -> u64 {
         self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
     }
@@ -124,7 +124,7 @@ impl WorkerHandle {
     }
 
     /// Returns the circuit breaker of an endpoint for tokens.
-    pub(crate) fn tokenizer(&self, path: TokenPath) -> &Cooldown {
+    pub(crate) fn tokenizer(&self, path: TokenPath) -> &TokenizerCircuit {
         match path {
             TokenPath::Tokenize => &self.tokenize,
             TokenPath::Render => &self.render,
@@ -132,9 +132,9 @@ impl WorkerHandle {
     }
 
     /// Returns `true` while the worker's endpoint for tokens is to be avoided.
-    pub(crate) fn tokenizer_is_resting(&self, path: TokenPath) -> bool {
+    pub(crate) fn tokenizer_circuit_is_open(&self, path: TokenPath) -> bool {
         let tokenizer = self.tokenizer(path);
-        tokenizer.has_failed() && tokenizer.is_resting(self.now_ms())
+        tokenizer.has_failed() && tokenizer.is_open(self.now_ms())
     }
 
     /// Records that a request is about to be sent.
@@ -147,7 +147,7 @@ impl WorkerHandle {
         self.health.answered(dispatch, || self.now_ms());
     }
 
-    /// Records the start of a query to the worker's endpoint for tokens, as [`Cooldown::begin`].
+    /// Records the start of a query to the worker's endpoint for tokens, as [`TokenizerCircuit::begin`].
     pub(crate) fn begin_tokenizing(&self, path: TokenPath) -> AttemptToken {
         let tokenizer = self.tokenizer(path);
         if tokenizer.has_failed() {

@@ -108,7 +108,7 @@ pub(crate) fn able<'a>(
 ) -> impl Iterator<Item = &'a Member> {
     let able = move |is_wanted: fn(HealthStatus) -> bool| {
         let is_able = move |member: &&Member| {
-            is_wanted(member.link.status()) && !member.link.tokenizer_is_resting(path)
+            is_wanted(member.link.status()) && !member.link.tokenizer_circuit_is_open(path)
         };
         let able = pool.serving(model).filter(is_able);
         let count = able.clone().count();

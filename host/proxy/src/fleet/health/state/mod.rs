@@ -219,7 +219,7 @@ impl State {
         match self.stage {
             HealthStage::Ejected { until_ms, cause } if until_ms <= now_ms => {
                 // If the trial hangs, another may follow after the same time.
-                let until_ms = now_ms.saturating_add(self.rest_ms());
+                let until_ms = now_ms.saturating_add(self.ejection_ms());
                 self.stage = HealthStage::Ejected { until_ms, cause };
                 AttemptToken::Trial
             }
@@ -367,15 +367,15 @@ impl State {
             self.history.stage_ms = now_ms;
         }
         self.ejections = self.ejections.saturating_add(1);
-        let until_ms = now_ms.saturating_add(self.rest_ms());
+        let until_ms = now_ms.saturating_add(self.ejection_ms());
         self.stage = HealthStage::Ejected { until_ms, cause };
         self.window = OutcomeWindow::default();
         self.server_errors = 0;
         cause
     }
 
-    /// Returns the length of the present rest.
-    fn rest_ms(&self) -> u64 {
+    /// Returns the length of the present ejection.
+    fn ejection_ms(&self) -> u64 {
         let doublings = self.ejections.saturating_sub(1).min(32);
         let longest = millis(self.rules.max_ejection_time).max(1);
         millis(self.rules.base_ejection_time)
