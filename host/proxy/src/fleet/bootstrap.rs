@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use http::HeaderMap;
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderMap, Method};
 use observability::error_chain;
 use routing::Dialect;
 use tokio::sync::Notify;
 use tracing::{debug, info};
-use worker_client::{ConnectionPool, ConnectionReuse, OutgoingRequest, SendTimeouts, UrlError, read_body};
+use worker_client::{ConnectionPool, PageError, SendTimeouts, UrlError};
 
 use crate::fleet::bootstrap_port::BootstrapPort;
 
@@ -241,38 +240,28 @@ impl Bootstrap {
 
     /// Fetches the engine ids. Returns the reason if there are none.
     async fn query(&self) -> Result<BTreeMap<u16, Arc<str>>, String> {
-        let outgoing = OutgoingRequest {
-            method: &Method::GET,
-            target: &QUERY,
-            headers: &HeaderMap::new(),
-            rank: None,
-            reuse: ConnectionReuse::WithRetry,
-            traceparent: None,
-            body: &Bytes::new(),
-        };
         let limits = SendTimeouts {
             connect: PATIENCE,
             first_byte: PATIENCE,
         };
-        let answer = match self.upstream.query(outgoing, limits).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                let error = error_chain(&error);
+        let page = self
+            .upstream
+            .page(&QUERY, &HeaderMap::new(), limits, LONGEST_ANSWER)
+            .await;
+        let (status, text) = page.map_err(|error| {
+            let chain = error_chain(&error);
+            if matches!(error, PageError::Send(_)) {
                 debug!(
                     bootstrap = &*self.address,
-                    error, "a bootstrap server does not answer"
+                    error = chain,
+                    "a bootstrap server does not answer"
                 );
-                return Err(error);
             }
-        };
-        let status = answer.status();
+            chain
+        })?;
         if !status.is_success() {
             return Err(format!("`GET {QUERY_PATH}` got {status}"));
         }
-        let mut body = answer.into_body();
-        let text = read_body(&mut body, LONGEST_ANSWER, PATIENCE).await;
-        let text = text.map_err(|error| error_chain(&error))?;
-        self.upstream.checkin(body);
         inference_api::engine_ids(&text).ok_or_else(|| format!("`GET {QUERY_PATH}` is no list of engine ids"))
     }
 
