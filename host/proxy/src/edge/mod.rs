@@ -30,6 +30,7 @@ pub use self::accept::{ListenerHandle, RebindableListener};
 pub use self::pages::{LongResponse, PagesSpec, serve_pages};
 use self::relief::ServerRelief;
 use self::service::Service;
+use crate::base::readiness::Readiness;
 use crate::dispatch::split::keep_bootstraps;
 use crate::edge::connections::{AddressLimit, ConnectionLimiter, ConnectionLimiterSpec, ConnectionSlot};
 use crate::fleet::health::keep_watch;
@@ -89,10 +90,9 @@ pub async fn serve(
             let stream = listener.next().await;
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
             let limit = AddressLimit::of_peer(&proxy.snapshots.edge(), peer);
-            let Some(slot) = limiter.admit(peer, limit).await else {
-                continue;
-            };
-            spawn_connection(&connections, stream, service.clone(), slot, cut.clone());
+            if let Some(slot) = limiter.admit(peer, limit).await {
+                spawn_connection(&connections, stream, service.clone(), slot, cut.clone());
+            }
         }
     };
     let over = async {
@@ -108,13 +108,23 @@ pub async fn serve(
     }
     drop(listener);
     stop.cancel();
+    drain(&connections, &proxy.readiness, limits.drain, &cut).await
+}
+
+/// Waits until no connection is left, and cuts those that are left at the end of the drain.
+async fn drain(
+    connections: &TaskTracker,
+    readiness: &Readiness,
+    limit: Duration,
+    cut: &CancellationToken,
+) -> DrainOutcome {
     connections.close();
     info!(connections = connections.len(), "draining");
     tokio::select! {
         biased;
         () = connections.wait() => return DrainOutcome { cut: 0 },
-        () = proxy.readiness.drain_ended() => {}
-        () = tokio::time::sleep(limits.drain) => {}
+        () = readiness.drain_ended() => {}
+        () = tokio::time::sleep(limit) => {}
     }
     let left = connections.len();
     warn!(
@@ -122,7 +132,7 @@ pub async fn serve(
         "the drain is over: closing the remaining connections"
     );
     // The flag comes before the wake-up, so that every woken task sees it.
-    proxy.readiness.mark_cutting();
+    readiness.mark_cutting();
     cut.cancel();
     connections.wait().await;
     DrainOutcome { cut: left }

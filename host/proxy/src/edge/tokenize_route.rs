@@ -12,7 +12,7 @@ use worker_client::{ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, W
 use crate::base::headers::{for_worker, name_worker, strip_hop_by_hop};
 use crate::base::reply::Refusal;
 use crate::base::timeouts::RequestLimits;
-use crate::fleet::pool::Member;
+use crate::fleet::pool::{Member, WorkerPool};
 use crate::fleet::worker::TokenPath;
 use crate::limits::clients::RateLimitGuard;
 use crate::proxy::Proxy;
@@ -85,13 +85,7 @@ async fn tokenize_at_worker(
             pool: pool.workers.name.clone(),
         });
     }
-    let seed = proxy.run.seed(seq);
-    let able = tokens::able(&pool.workers, &peek.model, TokenPath::Tokenize, seed);
-    let mut members: Vec<&Member> = able.collect();
-    if members.is_empty() {
-        // If all workers are ejected, all are tried rather than none.
-        members.extend(pool.workers.serving(&peek.model));
-    }
+    let members = tokenizing_workers(&pool.workers, &peek.model, proxy.run.seed(seq));
     if members.is_empty() {
         return Err(not_found());
     }
@@ -118,6 +112,16 @@ async fn tokenize_at_worker(
         }
     }
     Err(refusal)
+}
+
+/// Returns the workers that may tokenize for the model, in the order of the tries.
+fn tokenizing_workers<'a>(workers: &'a WorkerPool, model: &'a str, seed: u64) -> Vec<&'a Member> {
+    let able: Vec<&Member> = tokens::able(workers, model, TokenPath::Tokenize, seed).collect();
+    match able.is_empty() {
+        // If all workers are ejected, all are tried rather than none.
+        true => workers.serving(model).collect(),
+        false => able,
+    }
 }
 
 async fn forward_tokenize(

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use inference_api::Endpoint;
 use tracing::{Instrument, debug_span};
 
-use crate::base::deadline::ResponseDeadline;
+use crate::base::deadline::{ResponseDeadline, within};
 use crate::base::reply::Refusal;
 use crate::base::request_id::RequestId;
 use crate::dispatch::inference_request::InferenceRequest;
@@ -194,13 +194,7 @@ async fn dispatch(
     let deadline = session.deadline();
     let placed = {
         let dispatching = pin!(session.dispatch(&proxy.dispatcher));
-        match deadline {
-            None => dispatching.await,
-            Some(deadline) => {
-                let placed = tokio::time::timeout_at(deadline, dispatching).await;
-                placed.unwrap_or(Err(Refusal::RequestTimeout))
-            }
-        }
+        within(deadline, dispatching).await
     };
     let permit = session.end(placed.is_ok());
     Ok((placed?, permit))

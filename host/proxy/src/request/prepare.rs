@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
@@ -110,22 +110,8 @@ pub(super) async fn prepare(
     hint.reject_if_full(&pool.queue.controller, pool.queue.limit, is_served)?;
     let assignment = policies.assign(session, head.run.seed(head.seq));
     let arm = assignment.map_or(0, |assignment| assignment.arm);
-    let recorded = snapshot
-        .settings
-        .record
-        .needs_tokens(head.seq, requests_explanation(&head.headers));
-    let mut tokens_took = None;
-    let tokens = match recorded || policies.needs_tokens(arm) {
-        true => {
-            let sender = PromptSender::of(claim.client.as_deref(), head.from);
-            let started = Instant::now();
-            let tokens = tokenize_prompt(&routed, &head, &body, sender).await;
-            head.watch.took(RequestStage::Tokens, started);
-            tokens_took = Some(started.elapsed());
-            tokens
-        }
-        false => None,
-    };
+    let needed = needed_tokens(&routed, arm, &head, &body, claim.client.as_deref());
+    let (tokens, tokens_took) = needed.await;
     if head.endpoint.spec().upgrades {
         realtime::request_upgrade(&mut head.headers);
     }
@@ -178,6 +164,28 @@ fn worker_headers(
         // A compressed response can neither be read nor extended.
         head.headers.remove(ACCEPT_ENCODING);
     }
+}
+
+/// Returns the tokens of the prompt where the policy or the decision log needs them, and the time that this took.
+async fn needed_tokens(
+    routed: &RoutedRequest<'_>,
+    arm: usize,
+    head: &RequestHead,
+    body: &Bytes,
+    client: Option<&Principal>,
+) -> (Option<PromptTokens>, Option<Duration>) {
+    let snapshot = routed.snapshot;
+    let is_recorded = snapshot
+        .settings
+        .record
+        .needs_tokens(head.seq, requests_explanation(&head.headers));
+    if !is_recorded && !snapshot.routes[routed.route].policies.needs_tokens(arm) {
+        return (None, None);
+    }
+    let started = Instant::now();
+    let tokens = tokenize_prompt(routed, head, body, PromptSender::of(client, head.from)).await;
+    head.watch.took(RequestStage::Tokens, started);
+    (tokens, Some(started.elapsed()))
 }
 
 /// Returns the tokens of the prompt, if they are known in time.

@@ -1,7 +1,6 @@
 //! Seam for front ends that send requests to workers themselves.
 
 use std::fmt;
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +11,14 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use inference_api::{Endpoint, EndpointWork};
 use placement::WorkerChoice;
-use worker_client::{ConnectError, SendError, X_DATA_PARALLEL_RANK};
+use worker_client::X_DATA_PARALLEL_RANK;
 
 use super::answer_handle::{AnswerHandle, AnswerHead};
 use super::arrival::{ClientArrival, ClientHeaders};
+use super::failures::{AnswerFailure, SendFailure};
 use super::header_changes::HeaderChanges;
 use super::open::{ArrivedRequest, OpenRequest, open};
+use crate::base::deadline::within;
 use crate::base::headers::{TRACEPARENT, strip_hop_by_hop};
 use crate::base::reply::{self, Refusal};
 use crate::dispatch::answer_check::{count_refusal, read_refusal};
@@ -29,7 +30,6 @@ use crate::dispatch::session::PlacementSession;
 use crate::limits::edge_settings::ResponseLimits;
 use crate::proxy::Proxy;
 use crate::request::lifecycle::RequestLifecycle;
-use crate::request::relay_error::RelayError;
 use crate::request::responses;
 use crate::request::snapshot::Snapshot;
 use crate::request::stream::decision_headers;
@@ -118,29 +118,6 @@ pub struct AnswerStart {
     pub handle: AnswerHandle,
     /// Changes of the worker's response headers.
     pub headers: HeaderChanges,
-}
-
-/// Attempt that brought no answer for the client.
-#[derive(Debug)]
-pub enum SendFailure {
-    /// No connection could be opened.
-    Unreachable(io::Error),
-    /// The worker closed the connection before the response head.
-    Closed,
-    /// No response head came within this time.
-    Timeout(Duration),
-    /// The worker answered with a status for which [`PlacedHandle::retries_status`] returned `true`. The body was read
-    /// in full.
-    Refused(Box<Response<Bytes>>),
-}
-
-/// Answer that did not come to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerFailure {
-    /// The worker broke off the body.
-    Broken,
-    /// Nothing came for this time.
-    Idle(Duration),
 }
 
 // The debug texts have no prompt, and no header.
@@ -263,22 +240,6 @@ fn refuse(client: &ClientHeaders, refusal: &Refusal) -> Box<Response<Bytes>> {
     let mut response = client.refuse(refusal);
     client.set(response.headers_mut());
     Box::new(response)
-}
-
-/// Returns the result of a step, unless the deadline passes before its end.
-pub(crate) async fn within<T>(
-    deadline: Option<tokio::time::Instant>,
-    step: impl Future<Output = Result<T, Refusal>>,
-) -> Result<T, Refusal> {
-    let Some(deadline) = deadline else {
-        return step.await;
-    };
-    // A future that is ready would not be timed out.
-    if deadline <= tokio::time::Instant::now() {
-        return Err(Refusal::RequestTimeout);
-    }
-    let step = tokio::time::timeout_at(deadline, step).await;
-    step.unwrap_or(Err(Refusal::RequestTimeout))
 }
 
 impl OpenPlacement {
@@ -458,30 +419,6 @@ impl PlacedHandle {
             error,
         };
         placement.next(Some(failure)).await
-    }
-}
-
-impl SendFailure {
-    /// Returns the error, or the worker's answer.
-    fn into_error(self, url: &str) -> Result<SendError, Box<Response<Bytes>>> {
-        Ok(match self {
-            Self::Unreachable(source) => SendError::Connect(ConnectError::Io {
-                address: url.into(),
-                source,
-            }),
-            Self::Closed => SendError::Closed(None),
-            Self::Timeout(limit) => SendError::FirstByteTimeout(limit),
-            Self::Refused(response) => return Err(response),
-        })
-    }
-}
-
-impl From<AnswerFailure> for RelayError {
-    fn from(failure: AnswerFailure) -> Self {
-        match failure {
-            AnswerFailure::Broken => Self::Broken(None),
-            AnswerFailure::Idle(limit) => Self::Idle(limit),
-        }
     }
 }
 

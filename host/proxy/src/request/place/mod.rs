@@ -7,6 +7,7 @@
 
 mod answer_handle;
 mod arrival;
+mod failures;
 mod front_end;
 mod header_changes;
 mod open;
@@ -14,9 +15,7 @@ mod open;
 pub use self::answer_handle::AnswerHandle;
 pub(crate) use self::answer_handle::{AnswerHead, AnswerKind};
 pub(crate) use self::arrival::{ClientArrival, ClientHeaders};
-pub(crate) use self::front_end::within;
-pub use self::front_end::{
-    AnswerFailure, AnswerStart, AttemptTimeouts, Place, Placed, PlacedHandle, PlacedWorker, SendFailure,
-};
+pub use self::failures::{AnswerFailure, SendFailure};
+pub use self::front_end::{AnswerStart, AttemptTimeouts, Place, Placed, PlacedHandle, PlacedWorker};
 pub use self::header_changes::HeaderChanges;
 pub(crate) use self::open::{ArrivedRequest, OpenRequest, open};

@@ -13,7 +13,7 @@ use inference_api::{Endpoint, EndpointClass, ErrorShape, is_response_id};
 use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts};
 
 use super::{ResponseKey, ResponseLearner, ResponseOrigin, check_in_service, member_of};
-use crate::base::deadline::ResponseDeadline;
+use crate::base::deadline::{ResponseDeadline, within};
 use crate::base::headers;
 use crate::base::idle_timeout::IdleTimeoutLimits;
 use crate::base::label::FailureKind;
@@ -23,6 +23,7 @@ use crate::dispatch::load_guard::LoadGuard;
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::session::PlacedAnswer;
 use crate::fleet::health::AttemptToken;
+use crate::fleet::pool::Member;
 use crate::limits::clients::RateLimitGuard;
 use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::spans::AttemptSpan;
@@ -32,7 +33,7 @@ use crate::request::body_reader::{self, IntakeError};
 use crate::request::cut::unless_cut;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::meter::MeterStart;
-use crate::request::place::{ClientHeaders, within};
+use crate::request::place::ClientHeaders;
 use crate::request::response_body::Body;
 use crate::request::snapshot::Snapshot;
 use crate::request::stream::{self, RelayParts};
@@ -190,12 +191,7 @@ async fn from_worker(
         traceparent: None,
         body: &body,
     };
-    access.update(|line| {
-        line.placement.pool = Some(pool.workers.name.clone());
-        line.placement.worker = Some(member.worker.spec().name.clone());
-        line.placement.attempts = Some(1);
-        line.size.bytes_in = Some(body.len() as u64);
-    });
+    note_placement(&access, pool, member, body.len());
     let mut lifecycle = begin(proxy, pool, id.clone(), arrived);
     lifecycle.hold(reservation);
     lifecycle.log_access(access);
@@ -220,6 +216,16 @@ async fn from_worker(
         response.extensions_mut().insert(ResponseDeadline(deadline));
     }
     Ok(response)
+}
+
+/// Notes the known worker for the access log.
+fn note_placement(access: &AccessHandle, pool: &PoolState, member: &Member, bytes: usize) {
+    access.update(|line| {
+        line.placement.pool = Some(pool.workers.name.clone());
+        line.placement.worker = Some(member.worker.spec().name.clone());
+        line.placement.attempts = Some(1);
+        line.size.bytes_in = Some(bytes as u64);
+    });
 }
 
 /// Makes the headers of the request to a worker from the client's.
