@@ -56,8 +56,7 @@ impl Reloader {
             watch.set(&self.paths());
             // A timeout runs a round too: not every change is notified.
             let first = received.recv_timeout(pause).ok();
-            let requested = collect(first, received, stop).into_iter();
-            let requested: Vec<_> = requested.filter_map(PendingCommand::of).collect();
+            let requested = collect(first, received, stop);
             if stop.is_cancelled() {
                 return;
             }
@@ -90,19 +89,17 @@ fn waker(commands: &SyncSender<ReloadCommand>) -> impl Fn() + Send + Sync + use<
     }
 }
 
-/// Waits for a pause in the changes, or the end, and returns the commands of the meantime.
+/// Waits for a pause in the changes, or the end, and returns the commands of the meantime that are to be answered.
 fn collect(
     first: Option<ReloadCommand>,
     received: &Receiver<ReloadCommand>,
     stop: &CancellationToken,
-) -> Vec<ReloadCommand> {
+) -> Vec<PendingCommand> {
     let started = Instant::now();
     let mut requested = Vec::new();
     let mut next = first;
     while let Some(command) = next {
-        if !matches!(command, ReloadCommand::Changed) {
-            requested.push(command);
-        }
+        requested.extend(PendingCommand::of(command));
         next = if started.elapsed() < PATIENCE && !stop.is_cancelled() {
             received.recv_timeout(QUIET).ok()
         } else {
