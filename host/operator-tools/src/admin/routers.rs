@@ -81,16 +81,23 @@ impl RouterSet {
     where
         F: Future<Output = Result<Value, RemoteError>>,
     {
-        let answers = self.clients.iter().map(|client| {
-            let page = query(client);
-            async {
-                RouterAnswer {
-                    router: client.url().to_owned(),
-                    page: page.await,
-                }
-            }
-        });
-        join_all(answers).await
+        answers(self.clients.iter().map(|client| (client, query(client)))).await
+    }
+
+    /// Queries all routers at the same time, each with its own argument, and waits for their answers. `arguments` has
+    /// one for each client.
+    pub fn every_with<'s, A, F>(
+        &'s self,
+        arguments: impl IntoIterator<Item = A>,
+        query: impl Fn(&'s AdminClient, A) -> F,
+    ) -> Vec<RouterAnswer>
+    where
+        F: Future<Output = Result<Value, RemoteError>>,
+    {
+        let queries = self.clients.iter().zip(arguments);
+        self.wait(answers(
+            queries.map(|(client, argument)| (client, query(client, argument))),
+        ))
     }
 
     /// Prints the answers of all routers, as text or as JSON, and the failures on standard error.
@@ -123,4 +130,17 @@ impl RouterSet {
         };
         answers.iter().map(object).collect()
     }
+}
+
+/// Waits for the answers to queries that run at the same time.
+async fn answers<'s>(
+    queries: impl Iterator<Item = (&'s AdminClient, impl Future<Output = Result<Value, RemoteError>>)>,
+) -> Vec<RouterAnswer> {
+    let answers = queries.map(|(client, page)| async {
+        RouterAnswer {
+            router: client.url().to_owned(),
+            page: page.await,
+        }
+    });
+    join_all(answers).await
 }

@@ -45,7 +45,7 @@ pub fn drain(args: &DrainWaitArgs) -> Result<Exit> {
         return Ok(exit);
     }
     let limit = Duration::from_secs_f64(args.timeout);
-    let answers = routers.every(|client| idle(client, place_at(&places, client), limit));
+    let answers = routers.every_with(&places, |client, place| idle(client, place, limit));
     let mut is_idle = true;
     for answer in answers {
         let router = short(&answer.router);
@@ -70,33 +70,21 @@ pub fn resume(args: &DrainArgs) -> Result<Exit> {
     change(&routers, args, &places(&routers, args)?, "resume")
 }
 
-/// Worker of each router, by the router's address.
-type WorkerPlaces<'r> = Vec<(&'r str, WorkerPlace)>;
-
-/// Finds the worker at every router. Each must have it before the first one changes.
-fn places<'r>(routers: &'r RouterSet, args: &DrainArgs) -> Result<WorkerPlaces<'r>> {
+/// Finds the worker at each router. Each must have it before the first one changes.
+fn places(routers: &RouterSet, args: &DrainArgs) -> Result<Vec<WorkerPlace>> {
     let mut places = Vec::new();
     for client in routers.clients() {
         let page = routers.wait(client.get("/status"))?;
-        places.push((client.url(), find(&page, &args.worker, args.pool.as_deref())?));
+        places.push(find(&page, &args.worker, args.pool.as_deref())?);
     }
     Ok(places)
 }
 
-fn place_at<'p>(places: &'p WorkerPlaces<'_>, client: &AdminClient) -> Option<&'p WorkerPlace> {
-    let mut places = places.iter();
-    let (_, place) = places.find(|(url, _)| *url == client.url())?;
-    Some(place)
-}
-
-fn change(routers: &RouterSet, args: &DrainArgs, places: &WorkerPlaces<'_>, action: &str) -> Result<Exit> {
-    let path = format!("/admin/workers/{action}");
-    let answers = routers.every(|client| {
-        let place = place_at(places, client);
-        let body =
-            place.map(|place| json!({ "pool": place.pool, "worker": place.worker, "reason": args.reason }));
-        let path = &path;
-        async move { client.post(path, body.as_ref()).await }
+fn change(routers: &RouterSet, args: &DrainArgs, places: &[WorkerPlace], action: &str) -> Result<Exit> {
+    let path = &format!("/admin/workers/{action}");
+    let answers = routers.every_with(places, |client, place| {
+        let body = json!({ "pool": place.pool, "worker": place.worker, "reason": args.reason });
+        async move { client.post(path, Some(&body)).await }
     });
     let lines = answers.iter().filter_map(|answer| {
         let page = answer.page.as_ref().ok()?;
@@ -172,16 +160,12 @@ fn listed(names: &[String]) -> String {
 
 /// Waits until a worker has no requests of a router, and returns the number of those that are left. The name alone may
 /// select another worker by now.
-async fn idle(
-    client: &AdminClient,
-    place: Option<&WorkerPlace>,
-    limit: Duration,
-) -> Result<Value, RemoteError> {
+async fn idle(client: &AdminClient, place: &WorkerPlace, limit: Duration) -> Result<Value, RemoteError> {
     let began = Instant::now();
     loop {
         let page = client.get("/status").await?;
         // A worker that left the fleet has none.
-        let left = place.map_or(0, |place| requests_of(&page, place));
+        let left = requests_of(&page, place);
         if left == 0 || began.elapsed() >= limit {
             return Ok(json!(left));
         }
