@@ -59,25 +59,14 @@ impl Described {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use routing::{Role, Worker};
+    use routing::Worker;
 
     use super::*;
 
     #[test]
     fn removed_workers_are_purged() {
         let worker = |id: u32| {
-            let spec = WorkerSpec {
-                name: "w".into(),
-                url: "http://w".into(),
-                role: Role::Mixed,
-                models: Vec::new(),
-                weight: 1.0,
-                labels: BTreeMap::new(),
-                rank: None,
-                bootstrap: None,
-            };
+            let spec = WorkerSpec::mixed("w", "http://w");
             LoggedWorker::of(&Worker::new(WorkerId(id), spec))
         };
         let mut described = Described::default();

@@ -5,7 +5,6 @@
     reason = "the tasks end with the runtime of their case"
 )]
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use proxy::{
 use request_traces::otlp::Message;
 use request_traces::{ForcedBudget, IdSource, QueueLimits, SamplingRule, TraceQueue};
 use routing::{
-    FeaturePlan, Fleet, Generation, Policy, PolicyVersions, Pool, Role, RunNumber, WorkerId, WorkerSpec,
+    FeaturePlan, Fleet, Generation, Policy, PolicyVersions, Pool, RunNumber, WorkerId, WorkerSpec,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -345,16 +344,7 @@ fn snapshot(
     parts: RouterParts,
 ) -> Result<SnapshotSpec, Box<dyn std::error::Error>> {
     let RouterParts { traces, seen } = parts;
-    let worker = |number: u32| WorkerSpec {
-        name: format!("w{number}").into(),
-        url: format!("http://{engine}").into(),
-        role: Role::Mixed,
-        models: Vec::new(),
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
-    };
+    let worker = |number: u32| WorkerSpec::mixed(format!("w{number}"), format!("http://{engine}"));
     let (fleet, _) = Fleet::default().next((0..shape.known_workers.max(1)).map(worker).collect());
     let policy: Arc<dyn Policy> = if shape.held_clients > 0 {
         Arc::new(HoldsWhileBusy(FeaturePlan::resolve(&[], &["load.requests"])?))

@@ -1,6 +1,5 @@
 //! Cases of traces: the notes of a sampled request, and its spans.
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +10,7 @@ use request_traces::{
     GivenParams, IdSource, LegKind, RequestEnd, RequestFacts, RequestTrace, RouteNote, SamplingRule,
     StageTotals, TokenUsage, TraceIdentity, TraceParent, request_spans,
 };
-use routing::{Role, WorkerSpec};
+use routing::WorkerSpec;
 
 use crate::cases::Outcome;
 
@@ -38,16 +37,7 @@ pub(crate) fn exported(times: u32) -> Outcome {
 }
 
 fn worker() -> Arc<WorkerSpec> {
-    Arc::new(WorkerSpec {
-        name: "w0".into(),
-        url: "http://127.0.0.1:8000".into(),
-        role: Role::Mixed,
-        models: Vec::new(),
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
-    })
+    Arc::new(WorkerSpec::mixed("w0", "http://127.0.0.1:8000"))
 }
 
 /// Returns the notes of a plain request, with the header for its worker.

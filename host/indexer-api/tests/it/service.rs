@@ -12,8 +12,8 @@ use indexer_api::{
 };
 use kv_index::{Holder, IndexLimits, SharedPrefixIndex};
 use routing::{
-    Attention, BlockEvent, DpRank, EngineBlockHash, Lora, Role, StoreId, StoredBlocks, Tier, Worker,
-    WorkerId, WorkerSpec,
+    Attention, BlockEvent, DpRank, EngineBlockHash, Lora, StoreId, StoredBlocks, Tier, Worker, WorkerId,
+    WorkerSpec,
 };
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -89,14 +89,8 @@ pub(crate) fn own_worker() -> FollowedWorker {
 /// Returns the same worker with a publisher for each of these ranks.
 pub(crate) fn own_worker_of(ranks: &[u16]) -> FollowedWorker {
     let spec = WorkerSpec {
-        name: "gpu-9".into(),
-        url: "http://10.0.0.9:8000".into(),
-        role: Role::Mixed,
         models: vec!["llama".into()],
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
+        ..WorkerSpec::mixed("gpu-9", "http://10.0.0.9:8000")
     };
     FollowedWorker {
         worker: Arc::new(Worker::new(WorkerId(9), spec)),

@@ -1,6 +1,5 @@
 //! Fleet of a router: the server's own workers with their loads, and their presence and health.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use routing::{EngineReport, Fleet, Role, Worker, WorkerId, WorkerSpec};
@@ -41,15 +40,11 @@ impl SimFleet {
                 role => role,
             };
             let name = format!("{}-{at}", worker.role.as_str());
+            let url = format!("http://{name}");
             WorkerSpec {
-                url: format!("http://{name}").into(),
-                name: name.into(),
                 role,
-                models: Vec::new(),
                 weight: worker.speed,
-                labels: BTreeMap::new(),
-                rank: None,
-                bootstrap: None,
+                ..WorkerSpec::mixed(name, url)
             }
         });
         let (fleet, _) = Fleet::default().next(specs.collect());

@@ -278,15 +278,11 @@ fn worker(line: WorkerLine) -> Worker {
     let labels: BTreeMap<Box<str>, Box<str>> =
         labels.map(|(key, value)| (key.into(), value.into())).collect();
     let spec = WorkerSpec {
-        name: line.name.into(),
-        // Not recorded, and nothing that a policy sees.
-        url: "".into(),
         role: line.role.0,
-        models: vec![],
         weight: line.weight.0,
         labels,
-        rank: None,
-        bootstrap: None,
+        // The URL is not recorded, and nothing that a policy sees.
+        ..WorkerSpec::mixed(line.name, "")
     };
     Worker::new(WorkerId(line.id), spec)
 }

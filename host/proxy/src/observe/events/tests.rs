@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use routing::{
-    DecisionInput, Event, FeaturePlan, Fleet, Policy, PolicyDescription, PolicyFault, PolicyVersions, Role,
+    DecisionInput, Event, FeaturePlan, Fleet, Policy, PolicyDescription, PolicyFault, PolicyVersions,
     Verdict, WorkerSpec,
 };
 
@@ -51,16 +51,7 @@ fn worker() -> Arc<Worker> {
 }
 
 fn spec(name: &str) -> WorkerSpec {
-    WorkerSpec {
-        name: name.into(),
-        url: "http://a".into(),
-        role: Role::Mixed,
-        models: vec![],
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
-    }
+    WorkerSpec::mixed(name, "http://a")
 }
 
 /// Adds the dispatches of so many requests.

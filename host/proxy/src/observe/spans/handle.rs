@@ -272,16 +272,7 @@ mod tests {
     }
 
     fn worker() -> Arc<WorkerSpec> {
-        Arc::new(WorkerSpec {
-            name: "w".into(),
-            url: "http://w".into(),
-            role: routing::Role::Mixed,
-            models: Vec::new(),
-            weight: 1.0,
-            labels: std::collections::BTreeMap::new(),
-            rank: None,
-            bootstrap: None,
-        })
+        Arc::new(WorkerSpec::mixed("w", "http://w"))
     }
 
     fn headers(parents: &[&'static str]) -> HeaderMap {
