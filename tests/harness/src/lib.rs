@@ -8,6 +8,7 @@ mod fleet;
 mod otlp;
 mod policies;
 mod poll;
+mod program;
 mod random;
 mod refused;
 mod router;
@@ -23,6 +24,7 @@ pub use policies::{
     spins_at_events, traps_at_events, traps_scoring,
 };
 pub use poll::{DEADLINE, eventually, eventually_ok};
+pub use program::{ProgramRun, RouterProcess};
 pub use random::Random;
 pub use refused::refused_address;
 pub use router::{TestRouter, workers_checked};

@@ -3,64 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use harness::{Client, Fleet, eventually, route_all};
-use serde_json::{Value, json};
+use harness::{Client, Fleet, RouterProcess, eventually, route_all};
+use serde_json::json;
 
-/// The binary, running. Killed without a word when dropped.
-struct Process {
-    child: Child,
-    client: Client,
-}
-
-impl Process {
-    /// Starts the router and waits until it prints its addresses.
-    async fn start(config: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_conductor"))
-            .arg("--config")
-            .arg(config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = child.stderr.take().unwrap();
-        let (ready, is_ready) = tokio::sync::oneshot::channel();
-        // Reads on to the end, so that the process never waits for its log to be read.
-        let reader = std::thread::spawn(move || {
-            let mut ready = Some(ready);
-            for line in BufReader::new(log).lines().map_while(Result::ok) {
-                let event: Option<Value> = serde_json::from_str(&line).ok();
-                let listen = event.and_then(|event| Some(event.get("listen")?.as_str()?.to_owned()));
-                if let Some((listen, ready)) = listen.zip(ready.take_if(|_| line.contains("ready"))) {
-                    drop(ready.send(listen));
-                }
-            }
-        });
-        drop(reader);
-        let listen = tokio::time::timeout(Duration::from_secs(60), is_ready).await;
-        let listen = listen.unwrap().unwrap();
-        Self {
-            child,
-            client: Client::new(format!("http://{listen}")),
-        }
-    }
-
-    /// Kills the process by SIGKILL.
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+async fn start(config: &Path) -> RouterProcess {
+    let process = RouterProcess::start(env!("CARGO_BIN_EXE_conductor"), config).await;
+    process.unwrap()
 }
 
 /// Returns the tokens of the prompt that the chosen worker is known to hold.
@@ -89,7 +39,7 @@ async fn a_router_that_was_killed_serves_at_once_and_rebuilds_its_index() {
     );
     fs::write(&config, toml).unwrap();
 
-    let first = Process::start(&config).await;
+    let first = start(&config).await;
     eventually("the prompt is found where it was computed", || async {
         matched(&first.client).await > 64
     })
@@ -97,7 +47,7 @@ async fn a_router_that_was_killed_serves_at_once_and_rebuilds_its_index() {
     let held = blocks(&first.client).await;
     first.kill();
 
-    let second = Process::start(&config).await;
+    let second = start(&config).await;
     let answer = second.client.get("/health").await.unwrap();
     assert_eq!(answer.status, 200, "it serves at once");
     eventually("the engines have reported their blocks again", || async {

@@ -5,34 +5,19 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use harness::{Fleet, TestRouter, sends_to};
+use harness::{Fleet, ProgramRun, TestRouter, sends_to};
 use serde_json::{Value, json};
 
-/// Result of a run of the binary.
-#[derive(Debug)]
-struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
 /// Runs `conductor policy ARGS` beside the router, which lives in this process.
-async fn policy(router: &TestRouter, args: &[&str]) -> Run {
+async fn policy(router: &TestRouter, args: &[&str]) -> ProgramRun {
     policy_at(router.admin.base(), args).await
 }
 
-async fn policy_at(admin: &str, args: &[&str]) -> Run {
+async fn policy_at(admin: &str, args: &[&str]) -> ProgramRun {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
     command.arg("policy").args(args).args(["--admin", admin]);
     command.env_remove("ADMIN_API_KEY");
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap();
-    Run {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    ProgramRun::beside(command).await
 }
 
 async fn fleet() -> Fleet {
@@ -158,10 +143,8 @@ async fn the_configuration_of_a_deployment_names_the_router() {
         .args(["policy", "deploy", &file, "--shadow", "--config"])
         .arg(&toml);
     command.env_remove("ADMIN_API_KEY").env_remove("CONDUCTOR_ADMIN");
-    let run = tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap();
-    assert!(run.status.success(), "{run:?}");
+    let run = ProgramRun::beside(command).await;
+    assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(page(&router).await["routes"][0]["shadows"], json!(["mine"]));
 }
 

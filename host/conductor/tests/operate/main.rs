@@ -6,40 +6,11 @@ mod watch;
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Output, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use harness::{Fleet, TestRouter, eventually, route_all, sends_to};
+use harness::{Fleet, ProgramRun, TestRouter, eventually, route_all, sends_to};
 use serde_json::{Value, json};
-
-/// Result of a run of the binary.
-#[derive(Debug)]
-struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Run {
-    fn of(output: Output) -> Self {
-        Self {
-            code: output.status.code().unwrap(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
-    #[track_caller]
-    fn good(self) -> String {
-        assert_eq!(self.code, 0, "{self:?}");
-        self.stdout
-    }
-
-    #[track_caller]
-    fn json(self) -> Value {
-        serde_json::from_str(&self.good()).unwrap()
-    }
-}
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
@@ -49,13 +20,12 @@ fn command(args: &[&str]) -> Command {
 }
 
 /// Runs the binary beside the routers, which live in this process.
-async fn run(mut command: Command) -> Run {
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
-    Run::of(output.await.unwrap())
+async fn run(command: Command) -> ProgramRun {
+    ProgramRun::beside(command).await
 }
 
 /// Runs a command at a router.
-async fn at(router: &TestRouter, args: &[&str]) -> Run {
+async fn at(router: &TestRouter, args: &[&str]) -> ProgramRun {
     let mut command = command(args);
     command.args(["--admin", router.admin.base()]);
     run(command).await
@@ -109,7 +79,7 @@ async fn the_fleet_is_shown_as_tables_and_as_json() {
         "no colours but on terminals: {status}"
     );
     assert!(!status.contains("(calm)"), "{status}");
-    let page = at(&router, &["status", "--output", "json"]).await.json();
+    let page = at(&router, &["status", "--output", "json"]).await.good_json();
     assert_eq!(page["pools"][0]["workers"].as_array().unwrap().len(), 2);
     assert_eq!(page["ready"], true, "{page}");
 
@@ -131,7 +101,7 @@ async fn a_canary_is_listed_with_its_route() {
         fleet.workers_toml()
     );
     let router = TestRouter::start(&toml).await.unwrap();
-    let page = at(&router, &["trials", "--json"]).await.json();
+    let page = at(&router, &["trials", "--json"]).await.good_json();
     assert_eq!(page["trials"][0]["route_number"], 1, "{page}");
     let route = page["trials"][0]["route"].as_str().unwrap();
     let trials = at(&router, &["trials"]).await.good();
@@ -155,7 +125,7 @@ async fn live_commands_show_it_again_until_a_count() {
         top.contains("ready, generation 1") && top.contains("hit ratio"),
         "{top}"
     );
-    let events = at(&router, &["top", "--count", "1", "--json"]).await.json();
+    let events = at(&router, &["top", "--count", "1", "--json"]).await.good_json();
     assert_eq!(events["full"], true, "{events}");
 }
 
@@ -335,7 +305,7 @@ async fn a_refused_policy_file_is_a_warning_of_status_and_reload() {
         let shown = at(&router, &[command]).await.good();
         assert!(shown.contains("warning: policy mine: "), "{shown}");
     }
-    let page = at(&router, &["status", "--json"]).await.json();
+    let page = at(&router, &["status", "--json"]).await.good_json();
     assert_eq!(page["policy_problems"][0]["policy"], "mine", "{page}");
 }
 

@@ -1,12 +1,13 @@
 //! `policy check`: what a router would think of a policy.
 
+use harness::ProgramRun;
 use serde_json::Value;
 
-use crate::binary::{Run, policy};
+use crate::binary::{findings, policy};
 use crate::components::{Files, LEAST, LISTENER, REFUSES, component, deciding, module};
 
 /// Checks the component of a case.
-fn checked(case: &str) -> Run {
+fn checked(case: &str) -> ProgramRun {
     let files = Files::new();
     let file = files.write("mine.wasm", component(case));
     policy(["check", file.to_str().unwrap(), "--json"])
@@ -14,7 +15,7 @@ fn checked(case: &str) -> Run {
 
 /// Returns the result of a scenario.
 #[track_caller]
-fn scene(run: &Run, name: &str) -> Value {
+fn scene(run: &ProgramRun, name: &str) -> Value {
     let report = run.json();
     let scenes = report["scenarios"].as_array().unwrap().iter();
     let found = scenes.into_iter().find(|scene| scene["scenario"] == name);
@@ -50,7 +51,7 @@ fn every_builtin_passes() {
     ] {
         let run = policy(["check", name, "--json"]);
         assert_eq!(run.code, 0, "{name}: {run:?}");
-        assert_eq!(run.findings(), [""; 0], "{name}");
+        assert_eq!(findings(&run), [""; 0], "{name}");
         let report = run.json();
         assert_eq!(
             (&report["ok"], &report["name"]),
@@ -77,7 +78,7 @@ fn a_pairing_policy_is_called_for_pairs_and_another_one_is_not() {
 fn a_good_policy_of_ones_own_passes() {
     let run = checked(LEAST);
     assert_eq!(run.code, 0, "{run:?}");
-    assert_eq!(run.findings(), [""; 0]);
+    assert_eq!(findings(&run), [""; 0]);
     let one = scene(&run, "one");
     assert_eq!(
         (&one["outcome"], &one["row"]),
@@ -97,8 +98,8 @@ fn check_fault(instructions: &str, fault: &str) {
         (&sixteen["outcome"], &sixteen["fault"]),
         (&Value::from("fault"), &Value::from(fault))
     );
-    assert!(run.findings().contains(&"scenarios-failed".to_owned()), "{run:?}");
-    assert!(run.findings().contains(&"trial-failed".to_owned()), "{run:?}");
+    assert!(findings(&run).contains(&"scenarios-failed".to_owned()), "{run:?}");
+    assert!(findings(&run).contains(&"trial-failed".to_owned()), "{run:?}");
 }
 
 #[test]
@@ -122,7 +123,7 @@ fn a_fault_after_many_requests_is_found() {
         )
     );
     let run = checked(&case);
-    assert_eq!((run.code, run.findings()), (1, vec!["fails-later".to_owned()]));
+    assert_eq!((run.code, findings(&run)), (1, vec!["fails-later".to_owned()]));
     assert_eq!(run.json()["endurance"]["failed-call"], 700);
 }
 
@@ -130,7 +131,7 @@ fn a_fault_after_many_requests_is_found() {
 #[track_caller]
 fn check_warning(case: &str, code: &str) {
     let run = checked(case);
-    assert_eq!((run.code, run.findings()), (0, vec![code.to_owned()]), "{run:?}");
+    assert_eq!((run.code, findings(&run)), (0, vec![code.to_owned()]), "{run:?}");
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn a_policy_that_needs_more_memory_gets_what_is_configured() {
     let files = Files::new();
     let file = files.write("mine.wasm", component(&greedy));
     let run = policy(["check", file.to_str().unwrap(), "--json"]);
-    assert_eq!((run.code, run.findings()), (1, vec!["not-loadable".to_owned()]));
+    assert_eq!((run.code, findings(&run)), (1, vec!["not-loadable".to_owned()]));
     assert!(run.stdout.contains("--memory-mib"), "{run:?}");
     let run = policy(["check", file.to_str().unwrap(), "--memory-mib", "64"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -214,7 +215,7 @@ fn parameters_that_are_refused_are_shown_where_the_configuration_has_them() {
     let (file, config) = (file.to_str().unwrap(), config.to_str().unwrap());
     let run = policy(["check", file, "--config", config, "--json"]);
     assert_eq!(
-        (run.code, run.findings()),
+        (run.code, findings(&run)),
         (1, vec!["settings-refused".to_owned()])
     );
     let finding = &run.json()["findings"][0];
@@ -267,14 +268,14 @@ fn a_broken_configuration_is_reported_instead() {
     ];
     let run = policy(args);
     assert_eq!(run.code, 1);
-    assert!(run.findings().contains(&"unknown-key".to_owned()), "{run:?}");
+    assert!(findings(&run).contains(&"unknown-key".to_owned()), "{run:?}");
 }
 
 #[test]
 fn events_and_ticks_are_tried_too_and_absurd_ones() {
     let good = checked(LISTENER);
     assert_eq!(good.code, 0, "{good:?}");
-    assert_eq!(good.findings(), [""; 0]);
+    assert_eq!(findings(&good), [""; 0]);
     let checks = good.json()["listener-checks"].as_array().unwrap().clone();
     assert_eq!(checks.len(), 4);
     assert!(checks.iter().all(|check| check["fault"].is_null()), "{checks:?}");
@@ -282,7 +283,7 @@ fn events_and_ticks_are_tried_too_and_absurd_ones() {
     let trap = "(f64.eq (local.get $number) (f64.const 666))";
     let odd = checked(&LISTENER.replace(trap, "(f64.ne (local.get $number) (local.get $number))"));
     assert_eq!(
-        (odd.code, odd.findings()),
+        (odd.code, findings(&odd)),
         (1, vec!["events-failed".to_owned()]),
         "{odd:?}"
     );
@@ -302,7 +303,7 @@ fn check_idle(case: &str, code: &str, allow: &str) {
     let file = files.write("mine.wasm", component(case));
     let file = file.to_str().unwrap();
     let run = policy(["check", file, "--json"]);
-    assert_eq!((run.code, run.findings()), (1, vec![code.to_owned()]), "{run:?}");
+    assert_eq!((run.code, findings(&run)), (1, vec![code.to_owned()]), "{run:?}");
     assert!(run.stdout.contains("idle-one"), "{run:?}");
     let run = policy(["build", file]);
     assert_eq!(run.code, 1, "{run:?}");
@@ -330,6 +331,6 @@ fn a_policy_that_holds_requests_of_an_idle_fleet_is_warned_of() {
 fn a_scorer_without_an_opinion_passes() {
     for name in ["tier-weight", "lora-affinity"] {
         let run = policy(["check", name, "--json"]);
-        assert_eq!((run.code, run.findings()), (0, vec![]), "{run:?}");
+        assert_eq!((run.code, findings(&run)), (0, vec![]), "{run:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::binary::policy;
+use crate::binary::{findings, policy};
 use crate::components::{Files, LEAST, LISTENER, component, deciding, module};
 
 #[test]
@@ -35,7 +35,7 @@ fn a_core_module_is_distinguished_from_a_component() {
     let files = Files::new();
     let file = files.write("mine.wasm", module(LEAST));
     let run = policy(["inspect", file.to_str().unwrap(), "--json"]);
-    assert_eq!((run.code, run.findings()), (1, vec!["core-module".to_owned()]));
+    assert_eq!((run.code, findings(&run)), (1, vec!["core-module".to_owned()]));
     let report = run.json();
     assert_eq!(
         (&report["layer"], &report["has-component-type"]),

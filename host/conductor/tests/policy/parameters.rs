@@ -1,12 +1,13 @@
 //! Tests of policies that describe their parameters.
 
+use harness::ProgramRun;
 use serde_json::{Value, json};
 
-use crate::binary::{Run, policy};
+use crate::binary::{findings, policy};
 use crate::components::{Files, LEAST, PARAMETERS, component};
 
 /// Runs the command on a policy with these definitions, and a configuration that gives it `params`, if any.
-fn run_with(command: &str, definitions: &str, params: &str) -> Run {
+fn run_with(command: &str, definitions: &str, params: &str) -> ProgramRun {
     let files = Files::new();
     let file = files.write("mine.wasm", component(&format!("{LEAST}{definitions}")));
     let config = files.write(
@@ -21,7 +22,7 @@ fn run_with(command: &str, definitions: &str, params: &str) -> Run {
 }
 
 /// Returns line, column and message of each finding.
-fn findings_of(run: &Run) -> Vec<(Value, Value, String)> {
+fn findings_of(run: &ProgramRun) -> Vec<(Value, Value, String)> {
     let findings = run.json()["findings"].as_array().cloned().unwrap();
     let findings_of = |finding: &Value| {
         let message = finding["message"].as_str().unwrap();
@@ -46,13 +47,13 @@ fn every_parameter_that_is_wrong_is_pointed_at_in_one_run() {
     ];
     assert_eq!(findings_of(&run), expected);
     let good = run_with("check", PARAMETERS, "params = { zone = \"a\", weight = 10.0 }");
-    assert_eq!((good.code, good.findings()), (0, vec![]), "{good:?}");
+    assert_eq!((good.code, findings(&good)), (0, vec![]), "{good:?}");
 }
 
 #[test]
 fn parameters_are_shown_even_where_one_must_still_be_given() {
     let run = run_with("inspect", PARAMETERS, "");
-    assert_eq!(run.findings(), ["refused-param"]);
+    assert_eq!(findings(&run), ["refused-param"]);
     let expected = json!([
         {"name": "weight", "kind": "number", "default": 1.5, "unit": "x", "least": 0.0, "most": 10.0, "about": "What it is worth."},
         {"name": "zone", "kind": "text", "default": null, "about": "Where it is."},
@@ -76,7 +77,7 @@ fn the_parameters_of_a_builtin_are_a_table() {
 #[test]
 fn a_policy_that_does_not_declare_its_parameters_takes_any() {
     let run = run_with("check", "", "params = { anything = [1] }");
-    assert_eq!((run.code, run.findings()), (0, vec![]), "{run:?}");
+    assert_eq!((run.code, findings(&run)), (0, vec![]), "{run:?}");
     assert!(run_with("inspect", "", "").json().get("parameters").is_none());
 }
 
@@ -102,7 +103,7 @@ fn unreadable_parameters_are_an_error_of_the_component() {
     ] {
         let run = run_with("check", &definitions, "params = { zone = \"a\" }");
         assert_eq!(
-            (run.code, run.findings()),
+            (run.code, findings(&run)),
             (1, vec!["not-loadable".to_owned()]),
             "{run:?}"
         );

@@ -11,37 +11,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use harness::{Fleet, TestRouter, eventually};
+use harness::{Fleet, ProgramRun, TestRouter, eventually};
 use serde_json::{Value, json};
 
-/// Result of a run of the binary.
-#[derive(Debug)]
-struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Run {
-    #[track_caller]
-    fn json(&self) -> Value {
-        let json = serde_json::from_str(&self.stdout);
-        json.map_err(|error| format!("{error}: {self:?}")).unwrap()
-    }
-}
-
 /// Runs the binary beside the router, which lives in this process.
-async fn conductor(args: &[&str]) -> Run {
+async fn conductor(args: &[&str]) -> ProgramRun {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
     command.args(args);
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap();
-    Run {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    ProgramRun::beside(command).await
 }
 
 /// Runs `conductor policy replay`, and returns its JSON.

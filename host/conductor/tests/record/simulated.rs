@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{Client, Fleet, TestRouter};
+use harness::{Client, Fleet, ProgramRun, TestRouter};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Run, conductor, written};
+use super::{conductor, written};
 
 const SESSIONS: u32 = 40;
 const TURNS: usize = 6;
@@ -88,7 +88,7 @@ async fn simulate(log: &Path, more: &[&str]) -> Value {
     run.json()
 }
 
-async fn simulation(log: &Path, more: &[&str]) -> Run {
+async fn simulation(log: &Path, more: &[&str]) -> ProgramRun {
     let log = log.to_str().unwrap();
     let args = [
         "simulate",

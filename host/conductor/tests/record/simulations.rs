@@ -1,12 +1,9 @@
 //! Simulations that a router runs over HTTP, on the traffic that it recorded.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use harness::{Client, Fleet, eventually, eventually_ok};
+use harness::{Client, Fleet, RouterProcess, eventually, eventually_ok};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -15,44 +12,21 @@ use super::{fast_fleet, written};
 /// Requests of the recording.
 const REQUESTS: usize = 60;
 
-/// The binary with its two listeners. Killed when dropped.
-pub(super) struct Binary {
-    child: Child,
+/// Process of a router, with the pages of its simulations.
+pub(super) struct SimulatingRouter {
+    _process: RouterProcess,
     pub(super) client: Client,
     pub(super) admin: Client,
 }
 
-impl Binary {
-    /// Starts the router and waits until it prints its addresses.
-    pub(super) async fn start(config: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_conductor"))
-            .arg("--config")
-            .arg(config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = child.stderr.take().unwrap();
-        let (ready, is_ready) = tokio::sync::oneshot::channel();
-        let reader = std::thread::spawn(move || {
-            let mut ready = Some(ready);
-            for line in BufReader::new(log).lines().map_while(Result::ok) {
-                let line: Value = serde_json::from_str(&line).unwrap_or_default();
-                let address = |name: &str| Some(format!("http://{}", line.get(name)?.as_str()?));
-                if let Some(addresses) = address("listen").zip(address("admin"))
-                    && let Some(ready) = ready.take()
-                {
-                    drop(ready.send(addresses));
-                }
-            }
-        });
-        drop(reader);
-        let addresses = tokio::time::timeout(Duration::from_secs(60), is_ready).await;
-        let (client, admin) = addresses.unwrap().unwrap();
+impl SimulatingRouter {
+    async fn start(config: &Path) -> Self {
+        let process = RouterProcess::start(env!("CARGO_BIN_EXE_conductor"), config).await;
+        let process = process.unwrap();
         Self {
-            child,
-            client: Client::new(client),
-            admin: Client::new(admin),
+            client: process.client.clone(),
+            admin: process.admin.clone().unwrap(),
+            _process: process,
         }
     }
 
@@ -86,15 +60,8 @@ impl Binary {
     }
 }
 
-impl Drop for Binary {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 /// Starts the program with a recorded route and a second policy, and sends requests until they are in its log.
-pub(super) async fn with_traffic(fleet: &Fleet, folder: &Path) -> Binary {
+pub(super) async fn with_traffic(fleet: &Fleet, folder: &Path) -> SimulatingRouter {
     let config = folder.join("simulated.toml");
     let toml = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n\
@@ -103,7 +70,7 @@ pub(super) async fn with_traffic(fleet: &Fleet, folder: &Path) -> Binary {
         fleet.workers_toml()
     );
     fs::write(&config, toml).unwrap();
-    let binary = Binary::start(&config).await;
+    let binary = SimulatingRouter::start(&config).await;
     harness::workers_checked(&binary.admin).await;
     for number in 0..12_u32 {
         let prompt: Vec<u32> = (0..200).map(|at| 1_000 + at % (50 + number % 4)).collect();
@@ -151,7 +118,7 @@ async fn a_router_simulates_two_policies_on_its_own_traffic() {
         fleet.workers_toml()
     );
     fs::write(&config, toml).unwrap();
-    let router = Binary::start(&config).await;
+    let router = SimulatingRouter::start(&config).await;
     eventually("the workers serve", || async {
         let body = json!({ "model": "mock", "prompt": [1, 2, 3], "max_tokens": 1 });
         router.client.post("/v1/completions", &body).await.unwrap().status == 200
