@@ -83,10 +83,6 @@ async fn short_drains(worker: &Worker, change: impl FnOnce(&mut Builder)) -> Rou
     router.with(change).start().await
 }
 
-fn shut_down(router: &Router) -> f64 {
-    router.metric(r#"conductor_requests_total{pool="main",outcome="shut-down"}"#)
-}
-
 #[tokio::test]
 async fn a_request_cut_by_a_drain_has_its_ids_and_costs_its_client_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +100,7 @@ async fn a_request_cut_by_a_drain_has_its_ids_and_costs_its_client_nothing() {
     assert_eq!(answer.header("x-ratelimit-remaining-tokens"), Some("1000"));
     let text = answer.text().await;
     assert!(text.contains(r#""request_id":"r-1""#), "{text}");
-    assert_eq!(shut_down(&router), 1.0);
+    assert_eq!(router.outcomes("shut-down"), 1.0);
     let tokens = r#"conductor_client_tokens_total{client="x",kind="prompt"}"#;
     assert_eq!(router.metric(tokens), 0.0);
     assert_eq!(router.ended().await.cut, 1);
@@ -151,7 +147,7 @@ async fn a_stream_of_comments_cut_by_a_drain_was_shut_down_too() {
     router.shut_down();
     let text = answer.text().await;
     assert!(text.contains("shutting_down"), "{text}");
-    assert_eq!(shut_down(&router), 1.0);
+    assert_eq!(router.outcomes("shut-down"), 1.0);
     assert_eq!(router.ended().await.cut, 1);
     let lines = lines(&record, &folder);
     assert_eq!(lines[0]["outcome"], "shut-down", "{lines:#?}");

@@ -9,6 +9,7 @@ mod bodies;
 mod budgets;
 mod catalog;
 mod client;
+mod client_fields;
 mod clients;
 mod compressed;
 mod crashes;

@@ -43,12 +43,6 @@ fn outgoing(placed: &Placed, client: &Request<Bytes>) -> Request<Bytes> {
     request
 }
 
-fn outcomes(router: &Router, outcome: &str) -> f64 {
-    router.metric(&format!(
-        r#"conductor_requests_total{{pool="main",outcome="{outcome}"}}"#
-    ))
-}
-
 #[tokio::test]
 async fn a_front_end_sends_what_the_http_front_end_sends_and_answers_with_the_same_headers() {
     let worker = Worker::start(|_| async {
@@ -107,10 +101,7 @@ async fn a_front_end_sends_what_the_http_front_end_sends_and_answers_with_the_sa
         names
     };
     assert_eq!(names(first), names(second));
-    eventually("both requests are counted", || {
-        outcomes(&router, "complete") == 2.0
-    })
-    .await;
+    eventually("both requests are counted", || router.outcomes("complete") == 2.0).await;
     assert_eq!(router.in_flight("a"), 0);
 }
 
@@ -163,7 +154,7 @@ async fn a_failed_attempt_of_a_front_end_is_placed_on_another_worker() {
         .status(answer.status, &answer.headers)
         .handle
         .complete();
-    eventually("the request is counted", || outcomes(&router, "complete") == 1.0).await;
+    eventually("the request is counted", || router.outcomes("complete") == 1.0).await;
 }
 
 #[tokio::test]
@@ -174,7 +165,7 @@ async fn a_dropped_placement_returns_its_lease_and_counts_as_a_client_that_left(
     assert_eq!(router.in_flight("a"), 1);
     drop(placed);
     assert_eq!(router.in_flight("a"), 0);
-    assert_eq!(outcomes(&router, "client-left"), 1.0);
+    assert_eq!(router.outcomes("client-left"), 1.0);
 }
 
 #[tokio::test]
@@ -187,7 +178,7 @@ async fn a_stream_that_breaks_off_at_a_front_end_is_counted_as_one_of_the_http_f
     let mut handle = placed.handle.status(StatusCode::OK, &headers).handle;
     handle.chunk(&Bytes::from_static(b"data: {}\n\n"));
     handle.failed(AnswerFailure::Idle(Duration::from_secs(1)));
-    assert_eq!(outcomes(&router, "idle-timeout"), 1.0);
+    assert_eq!(router.outcomes("idle-timeout"), 1.0);
     assert_eq!(router.in_flight("a"), 0);
 }
 
@@ -205,6 +196,29 @@ async fn a_front_end_is_refused_where_every_request_is_split() {
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     let text = std::str::from_utf8(refused.body()).unwrap();
     assert!(text.contains("cannot_be_split"), "{text}");
+}
+
+#[tokio::test]
+async fn a_front_end_takes_the_prompt_of_an_answer_in_one_piece_for_computed_after_its_expected_time() {
+    let worker = Worker::named("a").await;
+    let router = router().worker("a", &worker.url()).start().await;
+    let load = || {
+        let reading = router.worker("a").load().read();
+        (reading.prefill_tokens > 0, reading.decoding)
+    };
+    let stream = post("/v1/completions", r#"{"model":"m","prompt":"hi","stream":true}"#);
+    let placed = place(&router, stream).await.unwrap();
+    assert_eq!(placed.timeouts.expected_prefill, None, "its first chunk is seen");
+    drop(placed);
+
+    let whole = post("/v1/completions", r#"{"model":"m","prompt":"hi"}"#);
+    let mut placed = place(&router, whole).await.unwrap();
+    assert!(placed.timeouts.expected_prefill.is_some());
+    assert_eq!(load(), (true, 0));
+    placed.handle.assume_prefilled();
+    assert_eq!(load(), (false, 1));
+    drop(placed);
+    assert_eq!(load(), (false, 0));
 }
 
 #[tokio::test]
@@ -264,7 +278,7 @@ async fn a_request_is_not_placed_again_after_its_deadline() {
     tokio::time::sleep_until(deadline.into()).await;
     let refused = placed.handle.failed(SendFailure::Closed).await.unwrap_err();
     assert_eq!(refused.status(), StatusCode::GATEWAY_TIMEOUT);
-    assert_eq!(outcomes(&router, "request-timeout"), 1.0);
+    assert_eq!(router.outcomes("request-timeout"), 1.0);
     assert_eq!(router.in_flight("a") + router.in_flight("b"), 0);
 }
 

@@ -159,10 +159,7 @@ async fn a_pool_that_lost_its_workers_is_unavailable_and_its_models_exist() {
         let text = answer.text().await;
         assert!(text.contains("the pool `main` has no workers"), "{text}");
     }
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="unreachable"}"#),
-        1.0
-    );
+    assert_eq!(router.outcomes("unreachable"), 1.0);
 }
 
 #[tokio::test]
@@ -189,10 +186,7 @@ async fn when_no_worker_can_be_reached_the_client_gets_an_error() {
         assert_eq!(answer.header("retry-after"), Some("1"));
         assert!(answer.text().await.contains("\"code\":\"no_worker_reachable\""));
     }
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="unreachable"}"#),
-        2.0
-    );
+    assert_eq!(router.outcomes("unreachable"), 2.0);
     assert_eq!((router.in_flight("a"), router.in_flight("b")), (0, 0));
 }
 

@@ -9,11 +9,18 @@ use tokio::net::TcpStream;
 use crate::client::{End, chat, post, send};
 use crate::eventually;
 use crate::log::Log;
-use crate::router::router;
+use crate::router::{Router, router};
 use crate::worker::{BrokenOff, Worker, streaming, writing};
 
 const FIRST: &str = "data: {\"n\":1}\n\n";
 const LAST: &str = "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":64}}}\n\ndata: [DONE]\n\n";
+
+/// Waits until the worker `a` is free of the request of a client that left.
+async fn released_as_the_client_left(router: &Router, worker: &Worker) {
+    eventually("the lease is given back", || router.in_flight("a") == 0).await;
+    eventually("the worker's connection is closed", || worker.busy() == 0).await;
+    assert_eq!(router.outcomes("client-left"), 1.0);
+}
 
 #[tokio::test]
 async fn a_chunk_arrives_before_the_next_is_sent() {
@@ -55,12 +62,7 @@ async fn a_client_that_leaves_a_stream_frees_the_worker() {
     answer.piece().await.unwrap().unwrap();
     assert_eq!((router.in_flight("a"), worker.busy()), (1, 1));
     drop(answer);
-    eventually("the lease is given back", || router.in_flight("a") == 0).await;
-    eventually("the worker's connection is closed", || worker.busy() == 0).await;
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="client-left"}"#),
-        1.0
-    );
+    released_as_the_client_left(&router, &worker).await;
 }
 
 #[cfg(target_os = "linux")]
@@ -82,12 +84,7 @@ async fn a_client_that_stops_reading_frees_the_worker() {
         while pen.send(Ok(piece.clone())).await.is_ok() {}
     });
     eventually("the stream runs", || router.in_flight("a") == 1).await;
-    eventually("the lease is given back", || router.in_flight("a") == 0).await;
-    eventually("the worker's connection is closed", || worker.busy() == 0).await;
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="client-left"}"#),
-        1.0
-    );
+    released_as_the_client_left(&router, &worker).await;
 }
 
 #[tokio::test]
@@ -98,12 +95,7 @@ async fn a_client_that_leaves_before_the_answer_frees_the_worker() {
         _ = send(router.address, chat()) => unreachable!("the worker never answers"),
         () = eventually("the worker has the request", || worker.busy() == 1) => {}
     }
-    eventually("the lease is given back", || router.in_flight("a") == 0).await;
-    eventually("the worker's connection is closed", || worker.busy() == 0).await;
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="client-left"}"#),
-        1.0
-    );
+    released_as_the_client_left(&router, &worker).await;
 }
 
 #[tokio::test]
@@ -121,10 +113,7 @@ async fn a_stream_whose_worker_dies_ends_with_an_error_event() {
     assert_eq!(text, format!("\n\n{event}\n\n"));
     assert_eq!(end, End::Clean);
     assert_eq!(router.in_flight("a"), 0);
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="upstream-error"}"#),
-        1.0
-    );
+    assert_eq!(router.outcomes("upstream-error"), 1.0);
     assert_eq!(
         router.metric(r#"conductor_worker_failures_total{worker="a",kind="broken-off"}"#),
         1.0
@@ -163,10 +152,7 @@ async fn a_stream_that_dies_after_its_last_event_is_complete() {
     assert_eq!(answer.piece().await.unwrap().unwrap(), LAST);
     pen.send(Err(BrokenOff)).await.unwrap();
     assert_eq!(answer.text().await, "");
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="complete"}"#),
-        1.0
-    );
+    assert_eq!(router.outcomes("complete"), 1.0);
 }
 
 #[tokio::test]
@@ -216,10 +202,7 @@ async fn a_stream_that_falls_silent_ends_with_an_error_event() {
     );
     assert_eq!(end, End::Clean);
     eventually("the worker's connection is closed", || worker.busy() == 0).await;
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="idle-timeout"}"#),
-        1.0
-    );
+    assert_eq!(router.outcomes("idle-timeout"), 1.0);
 }
 
 #[tokio::test]
@@ -315,10 +298,7 @@ async fn a_stream_that_a_drain_cuts_ends_with_an_error_event() {
     let event = "data: {\"error\":{\"message\":\"the router is shutting down\",\"type\":\"server_error\",\
                  \"param\":null,\"code\":\"shutting_down\"}}";
     assert_eq!(answer.rest().await, (format!("\n\n{event}\n\n"), End::Clean));
-    assert_eq!(
-        router.metric(r#"conductor_requests_total{pool="main",outcome="shut-down"}"#),
-        1.0
-    );
+    assert_eq!(router.outcomes("shut-down"), 1.0);
     assert_eq!(
         router.metric(r#"conductor_worker_failures_total{worker="a",kind="broken-off"}"#),
         0.0

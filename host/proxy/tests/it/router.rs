@@ -1,7 +1,6 @@
 //! Test router on a port of its own. A test states its difference from the default: a pool `main` whose workers take
 //! everything, with the first-candidate policy.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,14 +145,8 @@ pub(crate) fn of_run(run: RunNumber) -> RecordSpec {
 /// Creates a plain worker.
 pub(crate) fn spec(role: Role, name: &str, url: &str) -> WorkerSpec {
     WorkerSpec {
-        name: name.into(),
-        url: url.into(),
         role,
-        models: vec![],
-        weight: 1.0,
-        labels: BTreeMap::new(),
-        rank: None,
-        bootstrap: None,
+        ..WorkerSpec::mixed(name, url)
     }
 }
 
@@ -392,6 +385,13 @@ impl Router {
     /// Returns the requests in flight at a worker.
     pub(crate) fn in_flight(&self, name: &str) -> u32 {
         self.worker(name).load().read().requests
+    }
+
+    /// Returns the number of the pool's requests that ended with an outcome.
+    pub(crate) fn outcomes(&self, outcome: &str) -> f64 {
+        self.metric(&format!(
+            r#"conductor_requests_total{{pool="main",outcome="{outcome}"}}"#
+        ))
     }
 
     /// Returns a metric of the pool by its name without the prefix.

@@ -8,7 +8,7 @@ use routing::{Dialect, Role};
 use crate::client::send;
 use crate::eventually;
 use crate::pair::{
-    BODY, ended, header, parsed, prefill_answer, prefilled, prefilling, request, troubled, with_header,
+    BODY, header, parsed, prefill_answer, prefilled, prefilling, request, troubled, with_header,
 };
 use crate::router::{Builder, router, spec};
 use crate::worker::{Leaving, Worker, answered_by_hand, json};
@@ -182,7 +182,7 @@ async fn when_the_client_leaves_decode_is_closed_and_the_prompt_is_computed_to_i
         router.in_flight("p") == 0
     })
     .await;
-    assert_eq!(ended(&router, "client-left"), 1.0);
+    assert_eq!(router.outcomes("client-left"), 1.0);
     send_again(&router, &mut prefills, &mut decodes).await;
     assert_eq!(
         prefill.connections(),

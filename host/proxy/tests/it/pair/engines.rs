@@ -6,7 +6,7 @@ use routing::{Dialect, DpRank, Role};
 use crate::client::send;
 use crate::eventually;
 use crate::pair::concurrent::{E1, bootstrap, one_pair, prefill};
-use crate::pair::{BODY, ended, header, parsed, prefilled, prefilling, request, troubled, with_header};
+use crate::pair::{BODY, header, parsed, prefilled, prefilling, request, troubled, with_header};
 use crate::router::{router, spec};
 use crate::worker::{Worker, answered_by_hand, json};
 
@@ -183,7 +183,7 @@ async fn a_request_is_refused_if_all_bootstrap_servers_are_down() {
             .contains("\"code\":\"prefill_engine_unknown\"")
     );
     assert!(p.received().is_empty() && d.received().is_empty());
-    assert_eq!(ended(&router, "unreachable"), 1.0);
+    assert_eq!(router.outcomes("unreachable"), 1.0);
 }
 
 #[tokio::test]

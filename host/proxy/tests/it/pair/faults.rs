@@ -7,7 +7,7 @@ use routing::Dialect;
 
 use crate::client::{Answer, post, send};
 use crate::eventually;
-use crate::pair::{BODY, PARAMS, ended, one_pair, prefilling, request, troubled};
+use crate::pair::{BODY, PARAMS, one_pair, prefilling, request, troubled};
 use crate::router::router;
 use crate::worker::{BrokenOff, Leaving, Received, Worker, json, whole, writing, written};
 
@@ -30,7 +30,7 @@ async fn a_prefill_refusal_is_the_clients_answer_and_decode_is_never_called() {
         assert_eq!(answer.text().await, "no");
         assert_eq!(prefill.received().len(), 1, "another would answer the same");
         assert!(decode.received().is_empty());
-        assert_eq!(ended(&router, "complete"), 1.0);
+        assert_eq!(router.outcomes("complete"), 1.0);
     }
 }
 

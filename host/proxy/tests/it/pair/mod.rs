@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::client::post;
-use crate::router::{Builder, Router, router};
+use crate::router::{Builder, router};
 use crate::worker::{Pen, Received, Worker, WorkerBody, json, whole, written};
 
 /// Prompt of more than one token, which any dialect can split.
@@ -95,11 +95,4 @@ fn parsed(received: &Received) -> Value {
 
 fn header<'a>(received: &'a Received, name: &str) -> Option<&'a str> {
     received.headers.get(name).map(|value| value.to_str().unwrap())
-}
-
-/// Returns the number of the pool's requests with this outcome.
-fn ended(router: &Router, outcome: &str) -> f64 {
-    router.metric(&format!(
-        "conductor_requests_total{{pool=\"main\",outcome=\"{outcome}\"}}"
-    ))
 }

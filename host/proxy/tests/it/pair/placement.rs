@@ -341,7 +341,7 @@ async fn a_leg_that_a_client_forges_is_refused() {
         assert_eq!(answer.status, StatusCode::BAD_REQUEST);
         assert!(answer.text().await.contains("\"code\":\"handshake_not_allowed\""));
         assert!(p.received().is_empty() && d.received().is_empty());
-        assert_eq!(super::ended(&router, "invalid"), 1.0);
+        assert_eq!(router.outcomes("invalid"), 1.0);
     }
 }
 

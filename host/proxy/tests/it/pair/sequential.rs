@@ -9,8 +9,8 @@ use routing::Dialect;
 use crate::client::{End, post, send};
 use crate::eventually;
 use crate::pair::{
-    BODY, FIRST, PARAMS, begun, ended, header, one_pair, parsed, prefill_answer, prefilled, prefilling,
-    request, with_header,
+    BODY, FIRST, PARAMS, begun, header, one_pair, parsed, prefill_answer, prefilled, prefilling, request,
+    with_header,
 };
 use crate::worker::{BrokenOff, Worker, answered_by_hand, json, streaming, whole};
 
@@ -96,7 +96,7 @@ async fn both_workers_are_booked_while_the_prompt_is_computed() {
     let (answer, ()) = futures_util::join!(send(router.address, request()), answered);
     assert_eq!(answer.text().await, "data: [DONE]\n\n");
     assert_eq!(loads(), (0, 0));
-    assert_eq!(ended(&router, "complete"), 1.0);
+    assert_eq!(router.outcomes("complete"), 1.0);
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn a_client_that_leaves_during_the_prefill_leg_frees_everything() {
     })
     .await;
     assert!(decode.received().is_empty());
-    assert_eq!(ended(&router, "client-left"), 1.0);
+    assert_eq!(router.outcomes("client-left"), 1.0);
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn a_client_that_leaves_the_stream_frees_everything() {
         (router.in_flight("p"), router.in_flight("d")) == (0, 0)
     })
     .await;
-    assert_eq!(ended(&router, "client-left"), 1.0);
+    assert_eq!(router.outcomes("client-left"), 1.0);
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn a_decode_stream_that_breaks_ends_with_an_error_event() {
     );
     assert_eq!(end, End::Clean);
     assert_eq!(decode.received().len(), 1, "what has begun is not begun again");
-    assert_eq!(ended(&router, "upstream-error"), 1.0);
+    assert_eq!(router.outcomes("upstream-error"), 1.0);
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn a_prefill_leg_that_takes_too_long_is_a_timeout_and_its_worker_rests() {
     assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
     assert!(answer.text().await.contains("\"code\":\"worker_timeout\""));
     assert!(decode.received().is_empty());
-    assert_eq!(ended(&router, "first-byte-timeout"), 1.0);
+    assert_eq!(router.outcomes("first-byte-timeout"), 1.0);
     assert_eq!(router.metric(r#"conductor_worker_ejected{worker="p"}"#), 1.0);
     assert_eq!((router.in_flight("p"), router.in_flight("d")), (0, 0));
     eventually("the prefill leg is closed", || prefill.busy() == 0).await;

@@ -5,8 +5,8 @@ use serde_json::json as value;
 
 use crate::client::send;
 use crate::eventually;
-use crate::pair::{begun, ended, header, parsed, request, troubled};
-use crate::router::{Builder, router, spec};
+use crate::pair::{begun, header, parsed, request, troubled};
+use crate::router::{Builder, Router, router, spec};
 use crate::worker::{Worker, answered_by_hand, json, streaming, writing};
 
 fn one_pair(prefill: &Worker, decode: &Worker) -> Builder {
@@ -16,6 +16,18 @@ fn one_pair(prefill: &Worker, decode: &Worker) -> Builder {
         .pd(Dialect::Sglang)
         .specified(prefill)
         .decode("d", &decode.url())
+}
+
+/// Waits until both workers are free of the request.
+async fn both_legs_closed(router: &Router, prefill: &Worker, decode: &Worker) {
+    eventually("both legs are closed", || {
+        (prefill.busy(), decode.busy()) == (0, 0)
+    })
+    .await;
+    eventually("the leases are given back", || {
+        (router.in_flight("p"), router.in_flight("d")) == (0, 0)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -94,15 +106,8 @@ async fn when_the_client_leaves_before_the_answer_both_legs_are_closed() {
         _ = send(router.address, request()) => unreachable!("no worker answers"),
         both = both => both,
     };
-    eventually("both legs are closed", || {
-        (prefill.busy(), decode.busy()) == (0, 0)
-    })
-    .await;
-    eventually("the leases are given back", || {
-        (router.in_flight("p"), router.in_flight("d")) == (0, 0)
-    })
-    .await;
-    assert_eq!(ended(&router, "client-left"), 1.0);
+    both_legs_closed(&router, &prefill, &decode).await;
+    assert_eq!(router.outcomes("client-left"), 1.0);
 }
 
 #[tokio::test]
@@ -114,14 +119,7 @@ async fn when_the_client_leaves_the_stream_both_legs_are_closed() {
     answer.piece().await.unwrap().unwrap();
     assert_eq!((prefill.busy(), decode.busy()), (1, 1));
     drop(answer);
-    eventually("both legs are closed", || {
-        (prefill.busy(), decode.busy()) == (0, 0)
-    })
-    .await;
-    eventually("the leases are given back", || {
-        (router.in_flight("p"), router.in_flight("d")) == (0, 0)
-    })
-    .await;
+    both_legs_closed(&router, &prefill, &decode).await;
 }
 
 #[tokio::test]
