@@ -117,7 +117,7 @@ names! {
 }
 
 /// Change that is to be noted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewChange {
     /// Generation of the configuration after it.
     pub generation: u64,
@@ -142,20 +142,9 @@ pub struct Change {
     pub id: u64,
     /// Seconds since 1970.
     pub at: f64,
-    /// Generation of the configuration after it.
-    pub generation: u64,
-    /// Kind.
-    pub kind: ChangeKind,
-    /// Cause.
-    pub cause: ChangeCause,
-    /// Reason that the operator gave.
-    pub by: Option<String>,
-    /// One sentence.
-    pub summary: String,
-    /// Result.
-    pub result: ChangeResult,
-    /// Number of problems of a refused change.
-    pub problems: usize,
+    /// The change, its texts cut.
+    #[serde(flatten)]
+    pub noted: NewChange,
 }
 
 /// Ring of the latest changes.
@@ -197,13 +186,11 @@ impl ChangeRing {
         let change = Change {
             id: self.last,
             at,
-            generation: new.generation,
-            kind: new.kind,
-            cause: new.cause,
-            by: new.by.map(|by| cut(&by)),
-            summary: cut(&new.summary),
-            result: new.result,
-            problems: new.problems,
+            noted: NewChange {
+                by: new.by.map(|by| cut(&by)),
+                summary: cut(&new.summary),
+                ..new
+            },
         };
         self.changes.push_back(change);
         &self.changes[self.changes.len() - 1]
@@ -267,7 +254,7 @@ mod tests {
     fn summaries_are_bounded() {
         let mut ring = ChangeRing::default();
         let change = ring.add(1.0, applied(&"é".repeat(2_000)));
-        assert_eq!(change.summary.chars().count(), LONGEST_SUMMARY);
+        assert_eq!(change.noted.summary.chars().count(), LONGEST_SUMMARY);
     }
 
     #[test]

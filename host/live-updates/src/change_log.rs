@@ -46,8 +46,8 @@ impl ChangeLog {
         };
         self.counts.get_or_create(&label).inc();
         let change = self.ring().add(unix_seconds(), new).clone();
-        let Change {
-            id,
+        let id = change.id;
+        let NewChange {
             generation,
             kind,
             cause,
@@ -55,8 +55,7 @@ impl ChangeLog {
             summary,
             result,
             problems,
-            ..
-        } = change;
+        } = change.noted;
         let (kind, cause) = (kind.as_str(), cause.as_str());
         match result {
             ChangeResult::Applied => {
