@@ -175,19 +175,9 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, U
     let policy_dir = root
         .item("policy-dir")
         .map(|item| read_policy_dir(&item, known.files));
-    let policy_dir_allow = root.item("policy-dir-allow").and_then(|item| {
-        if policy_dir.is_none() {
-            report.push(
-                Problem::new(
-                    Code::NeedsKey,
-                    &item.key_span,
-                    "`policy-dir-allow` has no effect without `policy-dir`",
-                )
-                .help("it lists which files of that folder are loaded; pin a single policy with `sha256` in its table"),
-            );
-        }
-        read_hashes(&item)
-    });
+    let policy_dir_allow = root
+        .item("policy-dir-allow")
+        .and_then(|item| read_policy_dir_allow(&item, policy_dir.is_some()));
     let policy_cache = root
         .item("policy-cache")
         .and_then(|item| read_cache(&item, policy_dir.as_ref()))
@@ -266,6 +256,21 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, U
     };
     engines::check(&config.models, &config.pools, &config.routes, report);
     (config, unread)
+}
+
+/// Reads the hashes of the files that the policy folder may have.
+fn read_policy_dir_allow(item: &Item<'_>, has_folder: bool) -> Option<Vec<Sha256>> {
+    if !has_folder {
+        item.report.push(
+            Problem::new(
+                Code::NeedsKey,
+                &item.key_span,
+                "`policy-dir-allow` has no effect without `policy-dir`",
+            )
+            .help("it lists which files of that folder are loaded; pin a single policy with `sha256` in its table"),
+        );
+    }
+    read_hashes(item)
 }
 
 fn read_policy_dir(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<PathBuf> {

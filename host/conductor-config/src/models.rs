@@ -189,25 +189,12 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
                 report.push(Problem::new(Code::MissingKey, &entry.key_span, message).help(help));
                 return None;
             };
-            let formats = [
-                ("auto", ContentFormatConfig::Auto),
-                ("string", ContentFormatConfig::String),
-                ("openai", ContentFormatConfig::OpenAi),
-            ];
-            let engines = [
-                ("vllm", ChatEngineConfig::Vllm),
-                ("sglang", ChatEngineConfig::Sglang),
-            ];
             ModelTokenize::Local(LocalTokenizer {
                 at: report.mark(&tokenizer.span),
                 tokenizer: read_path(tokenizer)?,
                 chat_template: template.as_ref().and_then(read_path),
-                content_format: format
-                    .and_then(|item| item.choice(&formats))
-                    .unwrap_or(ContentFormatConfig::Auto),
-                engine: engine
-                    .and_then(|item| item.choice(&engines))
-                    .unwrap_or(ChatEngineConfig::Vllm),
+                content_format: format.map_or(ContentFormatConfig::Auto, |item| read_format(&item)),
+                engine: engine.map_or(ChatEngineConfig::Vllm, |item| read_engine(&item)),
             })
         }
     };
@@ -217,6 +204,23 @@ fn read_one(entry: &Item<'_>, report: &Report) -> Option<ModelConfig> {
         tokenize,
         timeout,
     })
+}
+
+fn read_format(item: &Item<'_>) -> ContentFormatConfig {
+    let formats = [
+        ("auto", ContentFormatConfig::Auto),
+        ("string", ContentFormatConfig::String),
+        ("openai", ContentFormatConfig::OpenAi),
+    ];
+    item.choice(&formats).unwrap_or(ContentFormatConfig::Auto)
+}
+
+fn read_engine(item: &Item<'_>) -> ChatEngineConfig {
+    let engines = [
+        ("vllm", ChatEngineConfig::Vllm),
+        ("sglang", ChatEngineConfig::Sglang),
+    ];
+    item.choice(&engines).unwrap_or(ChatEngineConfig::Vllm)
 }
 
 fn read_names(item: &Item<'_>) -> Vec<String> {

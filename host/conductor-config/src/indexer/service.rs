@@ -8,7 +8,7 @@ use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
 use crate::document::source::Span;
-use crate::document::value::Text;
+use crate::document::value::{Item, Text};
 use crate::name;
 use crate::pools::endpoint::zmq_endpoint;
 
@@ -116,11 +116,7 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
     let tenant = service
         .text("tenant")
         .map_or_else(|| DEFAULT_TENANT.to_owned(), |tenant| tenant.text.to_owned());
-    let rank = service
-        .item("rank")
-        .and_then(|item| item.count(&(0..=u64::from(u16::MAX))))
-        .and_then(|rank| u16::try_from(rank).ok())
-        .unwrap_or_default();
+    let rank = service.item("rank").and_then(|item| read_rank(&item));
     let lora = service.text("lora").map(|lora| lora.text.to_owned());
     let hash = read_hash(&mut service);
     service.finish();
@@ -135,10 +131,35 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
         instance,
         tenant,
         block_size,
-        rank: DpRank(rank),
+        rank: rank.unwrap_or_default(),
         lora,
         hash,
     };
+    claim_instance(&config, span, taken, report);
+    Some(config)
+}
+
+/// Reads the endpoint of replays, which is another socket of the publisher.
+fn read_replay(text: &Text<'_>, endpoint: Option<&str>, report: &Report) -> Option<String> {
+    let replay = zmq_endpoint(text, report)?;
+    if endpoint == Some(&*replay) {
+        let message = format!("`replay` is the `endpoint` itself, `{replay}`");
+        report.push(
+            Problem::new(Code::SameAddress, &text.span, message).help(
+                "name the publisher's socket for replays, which has a port of its own, or leave it out",
+            ),
+        );
+    }
+    Some(replay)
+}
+
+fn read_rank(item: &Item<'_>) -> Option<DpRank> {
+    let rank = item.count(&(0..=u64::from(u16::MAX)))?;
+    u16::try_from(rank).ok().map(DpRank)
+}
+
+/// Claims the instance with its tenant and rank, which another service may have.
+fn claim_instance(config: &ServiceConfig, span: Span, taken: &mut ClaimedServices, report: &Report) {
     let key = (config.instance.clone(), config.tenant.clone(), config.rank);
     if let Some(first) = taken.keys.get(&key) {
         report.push(
@@ -155,21 +176,6 @@ fn read_service(mut service: Section<'_>, taken: &mut ClaimedServices) -> Option
         );
     }
     taken.keys.entry(key).or_insert(span);
-    Some(config)
-}
-
-/// Reads the endpoint of replays, which is another socket of the publisher.
-fn read_replay(text: &Text<'_>, endpoint: Option<&str>, report: &Report) -> Option<String> {
-    let replay = zmq_endpoint(text, report)?;
-    if endpoint == Some(&*replay) {
-        let message = format!("`replay` is the `endpoint` itself, `{replay}`");
-        report.push(
-            Problem::new(Code::SameAddress, &text.span, message).help(
-                "name the publisher's socket for replays, which has a port of its own, or leave it out",
-            ),
-        );
-    }
-    Some(replay)
 }
 
 fn claim_endpoint(endpoint: &str, span: &Span, taken: &mut ClaimedServices, report: &Report) {

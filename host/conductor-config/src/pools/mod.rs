@@ -198,12 +198,7 @@ fn read_settings(
     let title = format!("`[pools.{}.assume-cache]`", entry.key);
     config.assume_cache = pool.section("assume-cache", &title).map(index::read_assumed);
     if let (Some(item), Tokenize::Text, None) = (&tokenize, config.tokenize, config.assume_cache) {
-        let problem = Problem::new(
-            Code::TextWithoutCache,
-            &item.span,
-            "`tokenize = \"text\"` matches nothing without `assume-cache`: engines report tokens, not text",
-        );
-        entry.report.push(problem.help(format!("add {title}")));
+        report_text_without_cache(item, &title);
     }
     let authorization = pool.item("authorization");
     config.authorization = authorization
@@ -223,12 +218,7 @@ fn read_settings(
     let pd = pool.item("pd").map(|item| pd::read(&item, &entry.key));
     config.pd = pd.as_ref().map(|pd| pd.config);
     if let Some(item) = pool.item("accept-handover") {
-        config.accept_handover = item.flag().unwrap_or(false);
-        if config.accept_handover && pd.is_some() {
-            let message = "`accept-handover` and `pd` exclude each other: this router writes the hand-over of a pool that it splits";
-            let problem = Problem::new(Code::ConflictingKeys, &item.span, message);
-            entry.report.push(problem.help("keep one of them"));
-        }
+        config.accept_handover = read_handover(&item, pd.is_some());
     }
     let isolate = pool.item("isolate-prefixes").and_then(|item| item.flag());
     config.isolate_prefixes = isolate.unwrap_or(false);
@@ -242,6 +232,26 @@ fn read_settings(
         .collect();
     pool.finish();
     ListedWorkers { pd, has_workers }
+}
+
+fn report_text_without_cache(item: &Item<'_>, title: &str) {
+    let problem = Problem::new(
+        Code::TextWithoutCache,
+        &item.span,
+        "`tokenize = \"text\"` matches nothing without `assume-cache`: engines report tokens, not text",
+    );
+    item.report.push(problem.help(format!("add {title}")));
+}
+
+/// Reads whether clients may hand a request over to a decode worker, which a pool that splits requests does itself.
+fn read_handover(item: &Item<'_>, is_split: bool) -> bool {
+    let accepts = item.flag().unwrap_or(false);
+    if accepts && is_split {
+        let message = "`accept-handover` and `pd` exclude each other: this router writes the hand-over of a pool that it splits";
+        let problem = Problem::new(Code::ConflictingKeys, &item.span, message);
+        item.report.push(problem.help("keep one of them"));
+    }
+    accepts
 }
 
 impl DeclaredPool {
