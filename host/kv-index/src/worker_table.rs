@@ -27,7 +27,8 @@ pub(crate) struct WorkerRow {
     pub(crate) shape: QueryShape,
 }
 
-/// Table by worker number. Numbers are dense and start at 0.
+/// Table by worker number. Numbers are dense and start at 0. A worker that left keeps an empty row, as its number is
+/// not used again: 32 bytes for each worker that ever had a cache, so that a lookup is an index.
 ///
 /// It keeps the totals that a query of all workers needs, so that a query takes time for holders only.
 #[derive(Debug, Default)]
@@ -44,6 +45,8 @@ pub(crate) struct WorkerTable {
     /// Number of rows with a rank above 0.
     ranked: usize,
 }
+
+const _: () = assert!(size_of::<WorkerRow>() == 32, "two rows in a cache line");
 
 const UNKNOWN: &WorkerRow = &WorkerRow {
     lanes: [None; 3],
