@@ -136,14 +136,15 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
+const TOKENIZER: &str = "tokenizer";
+
 fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck> {
-    const CHECK: &str = "tokenizer";
     let tokens = tokens?;
     let own = match &tokens.of_router {
         Some(Err(why)) => {
             let message = format!("the router's tokenizer for `{}` failed to {why}", tokens.model);
             return Some(LiveCheck::fail(
-                CHECK,
+                TOKENIZER,
                 message,
                 "correct `tokenizer` of [models.NAME]",
             ));
@@ -156,11 +157,11 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
     let needed = own.is_none() && matches!(method, TokenMethod::As(Tokenize::Worker));
     let missing = |message: String, hint: &str| match needed {
         true => LiveCheck::warn(
-            CHECK,
+            TOKENIZER,
             format!("{message}: policies see no cached prefixes of text prompts"),
             hint,
         ),
-        false => LiveCheck::pass(CHECK, format!("{message}; the router does not need it")),
+        false => LiveCheck::pass(TOKENIZER, format!("{message}; the router does not need it")),
     };
     let theirs = match &tokens.of_worker {
         Page::Read(theirs) => theirs,
@@ -176,15 +177,19 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
     };
     let Some(own) = own else {
         let message = format!("/tokenize makes {} tokens of the probe text", theirs.len());
-        return Some(LiveCheck::pass(CHECK, message));
+        return Some(LiveCheck::pass(TOKENIZER, message));
     };
+    Some(compared_tokens(&tokens.model, own, theirs))
+}
+
+/// Compares the tokens of the router and of the worker for the same text.
+fn compared_tokens(model: &str, own: &[u32], theirs: &[u32]) -> LiveCheck {
     if own == theirs {
         let message = format!(
-            "the router and the worker make the same {} tokens for `{}`",
-            own.len(),
-            tokens.model
+            "the router and the worker make the same {} tokens for `{model}`",
+            own.len()
         );
-        return Some(LiveCheck::pass(CHECK, message));
+        return LiveCheck::pass(TOKENIZER, message);
     }
     let at = own
         .iter()
@@ -192,13 +197,12 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
         .take_while(|(own, theirs)| own == theirs)
         .count();
     let message = format!(
-        "the router and the worker make other tokens for `{}`: {} and {} of them, other from token {at} on",
-        tokens.model,
+        "the router and the worker make other tokens for `{model}`: {} and {} of them, other from token {at} on",
         own.len(),
         theirs.len(),
     );
     let hint = "name the tokenizer of the very model that the worker serves in [models.NAME]: with another one no prefix is found";
-    Some(LiveCheck::fail(CHECK, message, hint))
+    LiveCheck::fail(TOKENIZER, message, hint)
 }
 
 const KV_EVENTS: &str = "kv-events";
@@ -256,9 +260,10 @@ fn publisher(found: &EventEndpoint) -> LiveCheck {
     }
 }
 
+const CONNECTOR: &str = "connector";
+
 /// Checks the prefill/decode dialect.
 fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
-    const CHECK: &str = "connector";
     let dialect = target.dialect?;
     let role = target.role.as_str();
     let plays = observed.disaggregation.as_deref().unwrap_or(role);
@@ -270,7 +275,7 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
         let message =
             format!("is configured as {role}, and the engine runs with --disaggregation-mode {plays}");
         return Some(LiveCheck::fail(
-            CHECK,
+            CONNECTOR,
             message,
             "correct `role` of the worker, or start the engine in that mode",
         ));
@@ -284,17 +289,23 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
             "{role} ({}); the engine has no page with more details",
             dialect.as_str()
         );
-        return Some(LiveCheck::pass(CHECK, message));
+        return Some(LiveCheck::pass(CONNECTOR, message));
     };
+    Some(bootstrap(dialect, role, address, observed.bootstrap.as_ref()?))
+}
+
+/// Checks the bootstrap server of a prefill worker.
+fn bootstrap(dialect: Dialect, role: &str, address: &str, page: &Page<Bootstrap>) -> LiveCheck {
     let hint = bootstrap_hint(dialect);
-    Some(match observed.bootstrap.as_ref()? {
-        Page::Read(Bootstrap::Up) => {
-            LiveCheck::pass(CHECK, format!("{role}; the bootstrap server {address} answers"))
-        }
+    match page {
+        Page::Read(Bootstrap::Up) => LiveCheck::pass(
+            CONNECTOR,
+            format!("{role}; the bootstrap server {address} answers"),
+        ),
         Page::Read(Bootstrap::Engines(engines)) if engines.is_empty() => {
             let message = format!("the bootstrap server {address} has no engine yet");
             LiveCheck::fail(
-                CHECK,
+                CONNECTOR,
                 message,
                 "wait until the engine has started, or read its log",
             )
@@ -305,7 +316,7 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
                 .map(|(rank, id)| format!("rank {rank} is {id}"))
                 .collect();
             LiveCheck::pass(
-                CHECK,
+                CONNECTOR,
                 format!(
                     "{role}; the bootstrap server {address} reports {}",
                     ids.join(", ")
@@ -313,16 +324,16 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
             )
         }
         Page::Absent | Page::Unauthorized(_) => LiveCheck::fail(
-            CHECK,
+            CONNECTOR,
             format!("{address} is no bootstrap server of {}", dialect.as_str()),
             hint,
         ),
         Page::Failed(why) => LiveCheck::fail(
-            CHECK,
+            CONNECTOR,
             format!("failed to reach the bootstrap server {address}: {why}"),
             hint,
         ),
-    })
+    }
 }
 
 fn bootstrap_hint(dialect: Dialect) -> &'static str {

@@ -61,12 +61,7 @@ impl MockEngine {
         config.check().map_err(StartError::Config)?;
         let port = config.port;
         let (listener, address) = listen(port).await?;
-        let bootstrap = match &config.pd {
-            Some(pd) if pd.role == PdRole::Prefill && pd.dialect.has_bootstrap() => {
-                Some(listen(pd.bootstrap_port).await?)
-            }
-            _ => None,
-        };
+        let bootstrap = listen_for_bootstrap(&config).await?;
         let script = Arc::<FaultScript>::default();
         let publisher = Publisher::start(&config, Arc::clone(&script)).map_err(StartError::Publisher)?;
         let publisher = Arc::new(publisher);
@@ -97,16 +92,13 @@ impl MockEngine {
             TransferEndpoint::new(&config, pd, parts)
         });
         let (gate, changes) = Gate::new(&stop);
-        let bootstrap_gate = match (bootstrap, &side) {
-            (Some((listener, address)), Some(side)) => {
-                let (gate, changes) = Gate::new(&stop);
-                let site = ListenerService::Bootstrap(Arc::clone(side));
-                let listening = Listening::new(site, Arc::clone(&gate), changes, address, tasks.clone());
-                tasks.spawn(listening.run(listener));
-                Some(gate)
-            }
-            _ => None,
-        };
+        let bootstrap_gate = bootstrap.zip(side.as_ref()).map(|((listener, address), side)| {
+            let (gate, changes) = Gate::new(&stop);
+            let site = ListenerService::Bootstrap(Arc::clone(side));
+            let listening = Listening::new(site, Arc::clone(&gate), changes, address, tasks.clone());
+            tasks.spawn(listening.run(listener));
+            gate
+        });
         let (adapters, kept) = (Arc::new(LoadedAdapters::of(&config)), Arc::default());
         let power = Arc::new(PowerControl {
             commands: commands.clone(),
@@ -235,6 +227,16 @@ impl Drop for MockEngine {
         self.leave_fabric();
         self.context.publisher.stop();
     }
+}
+
+/// Binds the port of the bootstrap server, where the engine has one.
+async fn listen_for_bootstrap(config: &MockConfig) -> Result<Option<(TcpListener, SocketAddr)>, StartError> {
+    Ok(match &config.pd {
+        Some(pd) if pd.role == PdRole::Prefill && pd.dialect.has_bootstrap() => {
+            Some(listen(pd.bootstrap_port).await?)
+        }
+        _ => None,
+    })
 }
 
 async fn listen(port: u16) -> Result<(TcpListener, SocketAddr), StartError> {

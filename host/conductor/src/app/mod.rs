@@ -250,17 +250,7 @@ impl App {
             addresses: servers.addresses,
         };
         start.begin(&background);
-        let drain = limits.delay.saturating_add(limits.drain);
-        let life = tasks::spawn(
-            "service-manager",
-            service_manager::report_life(shutdown.clone(), drain),
-        );
-        tasks::spawn(
-            "stop-extension",
-            background
-                .clone()
-                .run_until_cancelled_owned(service_manager::extend_stop(shutdown.clone(), drain)),
-        );
+        let life = report_to_manager(&shutdown, &background, limits.delay.saturating_add(limits.drain));
         let outcome = proxy::serve(
             servers.clients,
             Arc::clone(&proxy),
@@ -276,6 +266,25 @@ impl App {
         drop_in_background((discovery, index, proxy));
         ended(&outcome)
     }
+}
+
+/// Reports the start and the stop to the service manager. A drain longer than the manager's own limit extends it.
+/// Returns the task of the reports.
+fn report_to_manager(
+    shutdown: &CancellationToken,
+    background: &CancellationToken,
+    drain: Duration,
+) -> JoinHandle<()> {
+    let life = tasks::spawn(
+        "service-manager",
+        service_manager::report_life(shutdown.clone(), drain),
+    );
+    let extension = service_manager::extend_stop(shutdown.clone(), drain);
+    tasks::spawn(
+        "stop-extension",
+        background.clone().run_until_cancelled_owned(extension),
+    );
+    life
 }
 
 /// Plans the first configuration, off the threads that serve.

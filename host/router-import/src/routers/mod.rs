@@ -215,36 +215,13 @@ fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(
         Effect::Host => draft.host = Some(value.to_owned()),
         Effect::Port => draft.port = Some(number()?.to_string()),
         Effect::AdminPort => draft.admin_port = Some(number()?.to_string()),
-        Effect::Policy(key, names) => {
-            let ours = names
-                .iter()
-                .find(|(theirs, _)| *theirs == value.replace('-', "_"));
-            let (_, ours) = ours.ok_or_else(|| {
-                format!("`{value}` has no equivalent: the default policy decides; see policies/README.md")
-            })?;
-            draft.policies.retain(|(known, _)| *known != key);
-            draft.policies.push((key, (*ours).to_owned()));
-            if value == "priority" {
-                let header =
-                    "set `priority-header` of [pools.main.admission] to the header with the priority";
-                return Err(header.to_owned());
-            }
-        }
+        Effect::Policy(key, names) => set_policy(draft, key, names, value)?,
         Effect::EngineKey => {
             let key = "{ env = \"ENGINE_API_KEY\" }".to_owned();
             draft.set(("pools.main", "authorization"), key);
             return Err("the key is not written: set the environment variable ENGINE_API_KEY".to_owned());
         }
-        Effect::LogLevel => {
-            let level = value.to_ascii_lowercase();
-            let level = match &*level {
-                "warning" => "warn",
-                "critical" => "error",
-                level @ ("error" | "warn" | "info" | "debug" | "trace") => level,
-                _ => return Err(format!("`{value}` is no level: set `level` of [log]")),
-            };
-            draft.set(("log", "level"), quoted(level));
-        }
+        Effect::LogLevel => set_log_level(draft, value)?,
         Effect::Dialect(names) => {
             let ours = names.iter().find(|(theirs, _)| *theirs == value);
             let (_, ours) = ours.ok_or_else(|| format!("`{value}` has no equivalent: see `dialect`"))?;
@@ -254,6 +231,40 @@ fn apply_value(draft: &mut ConfigDraft, value: &str, effect: Effect) -> Result<(
         Effect::WorkerPort => draft.pods.port = Some(number()?.to_string()),
         _ => {}
     }
+    Ok(())
+}
+
+/// Sets the policy of the same rule as the other router's. `key` is the key of the policy in the route.
+fn set_policy(
+    draft: &mut ConfigDraft,
+    key: &'static str,
+    names: &[(&str, &str)],
+    value: &str,
+) -> Result<(), String> {
+    let ours = names
+        .iter()
+        .find(|(theirs, _)| *theirs == value.replace('-', "_"));
+    let (_, ours) = ours.ok_or_else(|| {
+        format!("`{value}` has no equivalent: the default policy decides; see policies/README.md")
+    })?;
+    draft.policies.retain(|(known, _)| *known != key);
+    draft.policies.push((key, (*ours).to_owned()));
+    if value == "priority" {
+        let header = "set `priority-header` of [pools.main.admission] to the header with the priority";
+        return Err(header.to_owned());
+    }
+    Ok(())
+}
+
+fn set_log_level(draft: &mut ConfigDraft, value: &str) -> Result<(), String> {
+    let level = value.to_ascii_lowercase();
+    let level = match &*level {
+        "warning" => "warn",
+        "critical" => "error",
+        level @ ("error" | "warn" | "info" | "debug" | "trace") => level,
+        _ => return Err(format!("`{value}` is no level: set `level` of [log]")),
+    };
+    draft.set(("log", "level"), quoted(level));
     Ok(())
 }
 

@@ -293,7 +293,6 @@ impl fmt::Display for CheckReport {
 
 impl fmt::Display for Rehearsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let us = |us: f64| time(std::time::Duration::from_secs_f64(us / 1e6));
         writeln!(
             f,
             "compiled in {}, a fresh instance takes {}",
@@ -319,33 +318,48 @@ impl fmt::Display for Rehearsed {
                 "a scorer: a pipeline weighs all its scores, and by itself it decides for the highest\n"
             )?;
         }
-        let mut table = Table::new(&[
-            ("scenario", Side::Left),
-            ("candidates", Side::Right),
-            ("first", Side::Right),
-            ("warm", Side::Right),
-            ("decided", Side::Left),
-        ]);
-        for scene in &self.scenarios {
-            table.row([
-                scene.scenario.to_owned(),
-                scene.candidates.to_string(),
-                us(scene.first_us),
-                scene.warm_us.map_or_else(String::new, us),
-                scene.outcome.to_string(),
-            ]);
-        }
-        writeln!(f, "{table}")?;
+        writeln!(f, "{}", scenario_table(&self.scenarios))?;
         for check in &self.listener_checks {
             let outcome = check.fault.as_deref().map_or_else(|| "no fault".into(), first);
             writeln!(f, "{}: {outcome}, in {}", check.about, us(check.took_us))?;
         }
-        let EnduranceReport {
+        write!(f, "{}", self.endurance)
+    }
+}
+
+/// Returns a time that is reported in microseconds.
+fn us(us: f64) -> String {
+    time(std::time::Duration::from_secs_f64(us / 1e6))
+}
+
+fn scenario_table(scenarios: &[ScenarioReport]) -> Table {
+    let mut table = Table::new(&[
+        ("scenario", Side::Left),
+        ("candidates", Side::Right),
+        ("first", Side::Right),
+        ("warm", Side::Right),
+        ("decided", Side::Left),
+    ]);
+    for scene in scenarios {
+        table.row([
+            scene.scenario.to_owned(),
+            scene.candidates.to_string(),
+            us(scene.first_us),
+            scene.warm_us.map_or_else(String::new, us),
+            scene.outcome.to_string(),
+        ]);
+    }
+    table
+}
+
+impl fmt::Display for EnduranceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
             calls,
             failed_call,
             state_keys,
             memory_bytes,
-        } = &self.endurance;
+        } = self;
         match failed_call {
             Some(call) => writeln!(f, "requests in a row: call {call} failed"),
             None => writeln!(

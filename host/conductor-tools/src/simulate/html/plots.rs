@@ -192,28 +192,10 @@ fn over_time<'r>(
 
 /// Plots the effective requests a second at each speed, the means over the seeds.
 pub(super) fn goodput<'r>(report: &'r SimulationReport, policies: &BTreeMap<usize, &'r str>) -> Shown<'r> {
-    let line = |(policy, name): (&usize, &&'r str)| {
-        let mut rows: Vec<&ReportRow> = report
-            .rows
-            .iter()
-            .filter(|row| row.contestant == *policy)
-            .collect();
-        rows.sort_by(|a, b| a.speed.total_cmp(&b.speed));
-        let estimates: Vec<(f64, Estimate)> = rows.iter().map(|row| (row.speed, goodput_of(row))).collect();
-        Line {
-            name,
-            policy: *policy,
-            points: estimates
-                .iter()
-                .map(|(speed, estimate)| [*speed, estimate.mean.unwrap_or(f64::NAN)])
-                .collect(),
-            reaches: estimates
-                .iter()
-                .map(|(_, estimate)| estimate.half_width.unwrap_or(0.0))
-                .collect(),
-        }
-    };
-    let lines: Vec<Line<'_>> = policies.iter().map(line).collect();
+    let lines = policies
+        .iter()
+        .map(|(policy, name)| goodput_line(report, *policy, name));
+    let lines: Vec<Line<'_>> = lines.collect();
     let mut speeds: Vec<f64> = report.rows.iter().map(|row| row.speed).collect();
     speeds.sort_by(f64::total_cmp);
     speeds.dedup();
@@ -252,6 +234,29 @@ pub(super) fn goodput<'r>(report: &'r SimulationReport, policies: &BTreeMap<usiz
             y: Axis::of("effective requests / s", Scale::Linear, tops),
             lines,
         },
+    }
+}
+
+/// Returns the line of a policy, with its confidence intervals.
+fn goodput_line<'r>(report: &SimulationReport, policy: usize, name: &'r str) -> Line<'r> {
+    let mut rows: Vec<&ReportRow> = report
+        .rows
+        .iter()
+        .filter(|row| row.contestant == policy)
+        .collect();
+    rows.sort_by(|a, b| a.speed.total_cmp(&b.speed));
+    let estimates: Vec<(f64, Estimate)> = rows.iter().map(|row| (row.speed, goodput_of(row))).collect();
+    Line {
+        name,
+        policy,
+        points: estimates
+            .iter()
+            .map(|(speed, estimate)| [*speed, estimate.mean.unwrap_or(f64::NAN)])
+            .collect(),
+        reaches: estimates
+            .iter()
+            .map(|(_, estimate)| estimate.half_width.unwrap_or(0.0))
+            .collect(),
     }
 }
 
