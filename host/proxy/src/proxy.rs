@@ -112,12 +112,15 @@ impl Proxy {
     #[must_use]
     pub fn expectations(&self) -> Vec<(WorkerId, Duration)> {
         let snapshot = self.snapshots.load();
-        let pools = snapshot.pools.iter();
-        let lifetimes = pools.flat_map(|pool| {
-            let members = pool.workers.members.iter();
-            let present = members.filter(|member| !member.link.take_end());
-            present.map(|member| {
-                let worker = member.worker.id();
+        let pools = || snapshot.pools.iter();
+        let members = pools().flat_map(|pool| pool.workers.members.iter());
+        // All of them first: a worker may be in several pools.
+        let ended = members.filter(|member| member.link.take_end());
+        let ended: Vec<WorkerId> = ended.map(|member| member.worker.id()).collect();
+        let lifetimes = pools().flat_map(|pool| {
+            let workers = pool.workers.members.iter().map(|member| member.worker.id());
+            let present = workers.filter(|worker| !ended.contains(worker));
+            present.map(|worker| {
                 let is_live = self.dispatcher.sources.live.is_live(worker);
                 (worker, pool.prompts.expectation.lifetime(is_live))
             })
