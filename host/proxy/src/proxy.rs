@@ -107,8 +107,8 @@ impl Proxy {
         self.dispatcher.sources.now_us()
     }
 
-    /// Returns the time for which blocks are expected at each worker of the fleet. The index forgets them by it. A worker
-    /// whose process has ended since the last call is left out, because its cache has gone with it.
+    /// Returns the time for which blocks are expected at each worker of the fleet. The index forgets them by it. A
+    /// worker whose process has ended since the last call is left out, because its cache has gone with it.
     #[must_use]
     pub fn expectations(&self) -> Vec<(WorkerId, Duration)> {
         let snapshot = self.snapshots.load();

@@ -48,8 +48,8 @@ fn note_workers(request: &InferenceRequest, placement: &WorkerPlacement, attempt
     });
 }
 
-/// Decides once. Nothing is allocated but the one shared value that a policy queries. `failures` counts the attempts that
-/// failed.
+/// Decides once. Nothing is allocated but the one shared value that a policy queries. `failures` counts the attempts
+/// that failed.
 pub(crate) fn decide(
     dispatcher: &Dispatcher,
     request: &Arc<InferenceRequest>,
@@ -73,8 +73,8 @@ pub(crate) fn decide(
     if let PlacementOutcome::Dispatch(placement) = &outcome {
         note_workers(request, placement, state.attempt);
     }
-    // A request is offered to its shadows once. A failure excludes no worker where none is to blame, so that the list of
-    // those that were tried does not count the attempts.
+    // A request is offered to its shadows once. A failure that no worker is blamed for leaves the list of tried ones
+    // empty, so the list does not show a retry.
     if let PlacementOutcome::Dispatch(placement) = &outcome
         && part == PlacementPart::Request
         && failures == 0

@@ -210,8 +210,8 @@ impl PlacementSession {
         });
     }
 
-    /// Records in the index that the worker which computes the prompt will hold it. The decode worker of a pair gets the
-    /// prompt later.
+    /// Records in the index that the worker which computes the prompt will hold it. The decode worker of a pair gets
+    /// the prompt later.
     fn expect_prompt(&mut self, dispatcher: &Dispatcher, placement: &WorkerPlacement) {
         // A kept prompt is not computed again.
         if self.prompt.prefill().is_some() {

@@ -99,8 +99,8 @@ impl WorkerHandle {
         self.status().is_out()
     }
 
-    /// Records that a request, or a probe, got no answer. A refused connection shows that the worker's process has ended,
-    /// and its cache with it.
+    /// Records that a request, or a probe, got no answer. A refused connection shows that the worker's process has
+    /// ended, and its cache with it.
     pub(crate) fn got_no_answer(&self, error: &SendError) {
         if matches!(error, SendError::Connect(error) if error.is_refused()) {
             self.has_ended.store(true, Ordering::Relaxed);

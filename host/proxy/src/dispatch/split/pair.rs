@@ -205,8 +205,8 @@ impl PairAttempt<'_> {
         }
     }
 
-    /// Returns the failure of the decode worker, once the prompt is computed. `kept` can be used again where that worker
-    /// had nothing of it.
+    /// Returns the failure of the decode worker, once the prompt is computed. `kept` can be used again where that
+    /// worker had nothing of it.
     pub(super) fn decode_failed(&self, error: AttemptError, kept: Option<HandoverParams>) -> FailedLeg {
         // A decode worker answers so where the prefill worker died with the prompt. Another pair, or this worker by
         // itself, may succeed.
