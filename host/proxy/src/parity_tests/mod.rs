@@ -274,6 +274,7 @@ async fn compare(seed: u64, kinds: &mut [usize; 4]) {
             part,
             attempts,
             HoldWindow::default(),
+            0,
         );
         let simulated = both.probe.decide(&ProbedRequest {
             number,
