@@ -44,7 +44,7 @@ impl Router {
         };
         self.state.index.expect(begins.member, prompt);
         let handed = prefills.is_some().then(|| Arc::clone(prompt));
-        self.book(now_us, number, request, (answers, prefills), handed);
+        self.book(now_us, number, request, answers, prefills, handed);
         Placement::Dispatch {
             worker: workers.answers.member,
             prefill: workers.prefills.map(|choice| choice.member),
@@ -67,7 +67,7 @@ impl Router {
         let fetched = self.worker(worker).load().book_fetched(tokens);
         self.state.index.expect(worker, prompt);
         let answers = WorkerShare::new(worker, fetched, now_us);
-        self.book(now_us, number, request, (answers, None), None);
+        self.book(now_us, number, request, answers, None, None);
         Placement::Dispatch {
             worker,
             prefill: None,
@@ -84,7 +84,8 @@ impl Router {
         now_us: u64,
         number: usize,
         request: &Request,
-        (answers, prefills): (WorkerShare, Option<WorkerShare>),
+        answers: WorkerShare,
+        prefills: Option<WorkerShare>,
         handed: Option<Arc<TracePrompt>>,
     ) {
         let (session, tokens) = (request.session.map(session_hash), request.prompt_tokens);

@@ -14,11 +14,14 @@ use crate::eventually;
 use crate::pair::concurrent::{self, E1, bootstrap};
 use crate::pair::engines::E2;
 use crate::pair::{one_pair, prefilled, prefilling, troubled};
-use crate::policy::{Scripted, pair};
+use crate::policy::{Scripted, pair, route};
 use crate::router::{Builder, Router, router, spec};
 use crate::tokens::querying_worker;
 use crate::worker::{ResponseSender, Worker, answered_by_hand, json};
 
+/// Values of `worker.role`.
+const PREFILL: u32 = 1;
+const DECODE: u32 = 2;
 /// Blocks of the prompt.
 const BLOCKS: usize = 5;
 
@@ -27,9 +30,14 @@ fn request() -> Request<Bytes> {
     post("/v1/completions", body)
 }
 
-/// Assumes caches with blocks of 2 tokens at all workers.
+/// Assumes caches with blocks of 2 tokens at all workers, and splits requests.
 fn assuming(builder: Builder) -> Builder {
-    builder.with(querying_worker).with(|builder| {
+    assuming_for(builder, splitting())
+}
+
+/// Does the same with a policy that is kept for its inputs.
+fn assuming_for(builder: Builder, policy: Arc<Scripted>) -> Builder {
+    builder.policy(policy).with(querying_worker).with(|builder| {
         let assumed = AssumedCache {
             tokens: 1_000,
             block_size: 2,
@@ -46,11 +54,16 @@ fn expected(router: &Router) -> usize {
     router.index.stats().expected
 }
 
-/// Policy that splits each request between the first prefill worker that is left and the last decode worker, and is
-/// shown what each worker holds.
+/// Policy that splits each request between the first prefill and the first decode worker that are left, and is shown
+/// what each worker holds.
 fn splitting() -> Arc<Scripted> {
     Scripted::seeing(&[], &["worker.role", "prefix.any-tokens"], |input| {
-        Ok(pair(input.ids.len() as u32 - 1, 0))
+        let first = |role: u32| {
+            let row = input.numbers.chunks(2).position(|row| row[0] as u32 == role);
+            row.map(|row| row as u32)
+        };
+        let answers = first(DECODE).unwrap();
+        Ok(first(PREFILL).map_or_else(|| route(answers), |prefill| pair(answers, prefill)))
     })
 }
 
@@ -150,9 +163,8 @@ async fn a_retry_after_a_failed_prefill_leg_finds_the_prompt_nowhere() {
         .pd(Dialect::Nixl)
         .prefill("p", &busy.url())
         .prefill("q", &well.url())
-        .decode("d", &decode.url())
-        .policy(policy.clone());
-    let router = assuming(builder).start().await;
+        .decode("d", &decode.url());
+    let router = assuming_for(builder, policy.clone()).start().await;
     let answer = send(router.address, request()).await;
     assert_eq!(answer.header("x-conductor-prefill-worker"), Some("q"));
     assert_eq!(answer.text().await, "d");
@@ -180,12 +192,10 @@ async fn a_failure_that_no_worker_is_blamed_for_leaves_no_prediction() {
     let (bootstrap, engine) = bootstrap(E1).await;
     let (decode, mut decodes) = answered_by_hand().await;
     let policy = splitting();
-    let builder = router()
-        .pd(Dialect::Mooncake)
-        .with_pd(|pd| pd.alone = false)
-        .policy(policy.clone());
+    let builder = router().pd(Dialect::Mooncake).with_pd(|pd| pd.alone = false);
     let builder = concurrent::prefill(builder, "p", &prefill.url(), &bootstrap.url());
-    let router = assuming(builder.decode("d", &decode.url())).start().await;
+    let builder = builder.decode("d", &decode.url());
+    let router = assuming_for(builder, policy.clone()).start().await;
     let answered = async {
         let first = decodes.recv().await.unwrap();
         *engine.lock().unwrap() = Some(E2);
