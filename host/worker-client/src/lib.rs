@@ -16,6 +16,8 @@ mod permit;
 mod pool;
 mod read;
 mod send;
+#[cfg(test)]
+mod send_tests;
 mod server_error;
 mod tasks;
 pub mod tls;

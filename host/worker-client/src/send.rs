@@ -23,7 +23,7 @@ pub const X_DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-par
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Time within which an idle connection that the worker had closed already fails.
-const STALE_WITHIN: Duration = Duration::from_millis(500);
+pub(super) const STALE_WITHIN: Duration = Duration::from_millis(500);
 
 /// Request to a worker. Its parts are the same for every worker.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ pub enum SendError {
     /// request.
     #[error("get an answer: the server closed the connection before its first byte")]
     Closed(#[source] Option<hyper::Error>),
-    /// The worker closed a reused connection, and the request must not be sent again.
+    /// The worker closed a reused connection at once, and the request must not be sent again.
     #[error("get an answer: the server closed the kept connection")]
     KeptClosed(#[source] hyper::Error),
     /// No response began in time.
@@ -175,16 +175,17 @@ async fn send_with_retry(
     let mut closed = None;
     if let Some(kept) = kept {
         let sent = Instant::now();
-        match send(pool, kept, outgoing, timeouts.first_byte).await {
-            // A cancelled request was never sent.
-            Err(SendError::Closed(Some(error))) if error.is_canceled() => {}
-            Err(SendError::Closed(Some(error))) if outgoing.reuse == ConnectionReuse::Once => {
+        let error = match send(pool, kept, outgoing, timeouts.first_byte).await {
+            Err(SendError::Closed(Some(error))) => error,
+            response => return response.map(|response| connected(response, sent)),
+        };
+        match KeptFailure::of(&error, sent.elapsed()) {
+            KeptFailure::Unprocessed => {}
+            KeptFailure::Stale if outgoing.reuse == ConnectionReuse::Once => {
                 return Err(SendError::KeptClosed(error));
             }
-            // Servers close idle connections at any time, so a fresh connection is tried. If the failure came later,
-            // the worker had the request and its outcome is unknown.
-            Err(SendError::Closed(Some(error))) if sent.elapsed() < STALE_WITHIN => closed = Some(error),
-            response => return response.map(|response| connected(response, sent)),
+            KeptFailure::Stale => closed = Some(error),
+            KeptFailure::OfTheRequest => return Err(SendError::Closed(Some(error))),
         }
     }
     if permit.is_none() {
@@ -202,6 +203,43 @@ async fn send_with_retry(
     let sent = Instant::now();
     let response = send(pool, fresh, outgoing, timeouts.first_byte).await?;
     Ok(connected(response, sent))
+}
+
+/// Meaning of a failure on a connection that was open already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeptFailure {
+    /// The worker has not processed the request. It may be sent again.
+    Unprocessed,
+    /// The worker closed the connection at once. Servers close idle connections at any time.
+    Stale,
+    /// The worker had the request, and its outcome is unknown.
+    OfTheRequest,
+}
+
+impl KeptFailure {
+    /// Classifies a failure that came that long after the request was sent.
+    pub(super) fn of(error: &hyper::Error, after: Duration) -> Self {
+        // A cancelled request was never sent.
+        if error.is_canceled() {
+            return Self::Unprocessed;
+        }
+        let source = std::error::Error::source(error);
+        if let Some(error) = source.and_then(|source| source.downcast_ref::<h2::Error>()) {
+            // RFC 9113, section 8.7. Only streams beyond the last one of a GOAWAY fail with it.
+            let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            if is_refused || error.is_go_away() && error.is_remote() {
+                return Self::Unprocessed;
+            }
+            // The connection is open, and its worker ended this request.
+            if error.is_reset() {
+                return Self::OfTheRequest;
+            }
+        }
+        match after < STALE_WITHIN {
+            true => Self::Stale,
+            false => Self::OfTheRequest,
+        }
+    }
 }
 
 /// Returns the error of a worker that could not be reached. If it closed a kept connection on the request before, it

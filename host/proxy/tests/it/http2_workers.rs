@@ -1,9 +1,11 @@
 //! Tests of HTTP/2 workers: connections shared by requests, and the effect of one stream's end on the others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
 use proxy::{ConnectionsSpec, WorkerTls, WorkerTlsParts};
+use routing::Dialect;
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::sync::mpsc;
@@ -11,8 +13,9 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::client::{Answer, chat, send};
 use crate::eventually;
+use crate::pair::{one_pair, prefilled, request};
 use crate::router::{Router, router};
-use crate::worker::{Pen, Worker, json, written};
+use crate::worker::{HangUp, Pen, Worker, json, written};
 
 fn http2() -> ConnectionsSpec {
     ConnectionsSpec {
@@ -162,4 +165,41 @@ async fn http2_is_spoken_only_where_it_is_configured() {
     let spoken = over(&worker).await;
     let answer = send(spoken.address, chat()).await;
     assert_eq!(answer.status, StatusCode::OK);
+}
+
+/// Starts a prefill worker that resets the stream of each request but its first.
+async fn resetting() -> Worker {
+    let is_first = AtomicBool::new(true);
+    Worker::start_http2(None, move |request| {
+        let is_reset = request.method == "POST" && !is_first.swap(false, Ordering::SeqCst);
+        async move {
+            let mut response = prefilled();
+            if is_reset {
+                response.extensions_mut().insert(HangUp);
+            }
+            response
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_prefill_worker_that_resets_its_streams_is_ejected() {
+    let first = resetting().await;
+    let second = Worker::start_http2(None, |_| async { prefilled() }).await;
+    let decode = Worker::start_http2(None, |_| async { json(200, "d") }).await;
+    let router = one_pair(Dialect::Nixl, &first, &decode)
+        .prefill("q", &second.url())
+        .with(|with| with.connections = http2())
+        .start()
+        .await;
+    let prefill_worker = async || {
+        let answer = send(router.address, request()).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        answer.header("x-conductor-prefill-worker").map(str::to_owned)
+    };
+    assert_eq!(prefill_worker().await.as_deref(), Some("p"));
+    assert_eq!(prefill_worker().await.as_deref(), Some("q"));
+    assert_eq!(router.metric(r#"conductor_worker_ejected{worker="p"}"#), 1.0);
+    assert_eq!(first.connections(), 1);
 }
