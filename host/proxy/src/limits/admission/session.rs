@@ -1,9 +1,11 @@
 //! Admission of one request: at once or through the queue, with any number of holds by its policy.
 
+use std::time::Duration;
+
 use placement::{HoldTerms, WorkerPlacement};
 use tokio::time::Instant;
 
-use super::admission_request::{AdmissionInput, AdmissionRequest, PriorityHint};
+use super::admission_request::{AdmissionInput, AdmissionRequest, PoolQueue, PriorityHint};
 use super::controller::AdmissionController;
 use super::early_rejection as early;
 use super::metrics::Admitted;
@@ -18,6 +20,8 @@ pub(crate) struct AdmissionSession {
     request: Option<AdmissionRequest>,
     /// Queue position, from the first wait on.
     turn: Option<QueuePosition>,
+    /// Time in the queue that was left when it was sent to a worker. It goes on with the next wait.
+    left: Option<Duration>,
     entry: Option<QueueEntry>,
     permit: Option<Permit>,
     /// Time by which its response must have begun.
@@ -35,7 +39,13 @@ impl AdmissionSession {
 
     /// Returns the queue position, from the first wait on.
     pub(crate) fn turn(&self) -> Option<QueuePosition> {
-        self.turn
+        let turn = self.turn?;
+        // The time at a worker is no time in the queue.
+        let resumed = |left| QueuePosition {
+            deadline: Instant::now() + longest_hold(left, self.deadline),
+            ..turn
+        };
+        Some(self.left.map_or(turn, resumed))
     }
 
     /// Returns `true` while the request has a queue entry.
@@ -116,9 +126,7 @@ impl AdmissionSession {
             let after = controller.retry_after(class);
             return Err(Refusal::TooSlow { slow, after });
         }
-        if let Some(entry) = self.entry.take() {
-            entry.sent();
-        }
+        self.leave_queue();
         if let Some(permit) = &mut self.permit {
             permit.begin();
         }
@@ -130,13 +138,28 @@ impl AdmissionSession {
         self.permit
     }
 
-    /// Takes a queue entry.
-    fn queue_entry(&mut self, input: &AdmissionInput<'_>) -> Result<QueueEntry, Refusal> {
-        let queue = input.queue;
-        let turn = *self.turn.get_or_insert_with(|| {
+    /// Gives up the queue entry of a request that has found a worker.
+    fn leave_queue(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            entry.sent();
+            self.left = self.turn.map(|turn| turn.left());
+        }
+    }
+
+    /// Returns the queue position for a wait that begins now.
+    fn position(&mut self, queue: &PoolQueue) -> QueuePosition {
+        let turn = self.turn().unwrap_or_else(|| {
             let longest = longest_hold(queue.timeout, self.deadline);
             queue.controller.turn(Instant::now() + longest)
         });
+        (self.turn, self.left) = (Some(turn), None);
+        turn
+    }
+
+    /// Takes a queue entry.
+    fn queue_entry(&mut self, input: &AdmissionInput<'_>) -> Result<QueueEntry, Refusal> {
+        let queue = input.queue;
+        let turn = self.position(queue);
         let request = self.request.get_or_insert_with(|| AdmissionRequest::of(input));
         let class = request.class;
         let entered = queue.controller.enter(turn, queue.limit, class);
@@ -183,5 +206,50 @@ fn unserved(input: &AdmissionInput<'_>, request: &AdmissionRequest, why: Unserve
             controller.metrics.count(Admitted::Shed);
             Refusal::Shed { after }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::super::tests::budget;
+    use super::*;
+
+    /// Puts a request into the queue.
+    fn enter(session: &mut AdmissionSession, queue: &PoolQueue) {
+        let turn = session.position(queue);
+        session.entry = queue.controller.enter(turn, queue.limit, 0).ok();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_at_a_worker_is_no_time_in_the_queue() {
+        let seconds = Duration::from_secs;
+        let queue = PoolQueue {
+            controller: budget(None, None),
+            limit: 1,
+            timeout: seconds(30),
+            admission: None,
+        };
+        let left = |session: &AdmissionSession| session.turn().unwrap().left();
+        let mut session = AdmissionSession::new(Some(Instant::now() + seconds(60)));
+        enter(&mut session, &queue);
+        let first = session.turn().unwrap();
+        advance(seconds(1)).await;
+        session.leave_queue();
+        advance(seconds(24)).await;
+        assert_eq!(left(&session), seconds(29));
+        enter(&mut session, &queue);
+        advance(seconds(2)).await;
+        assert_eq!(left(&session), seconds(27));
+        let again = session.turn().unwrap();
+        assert_eq!((again.number, again.since), (first.number, first.since));
+        session.leave_queue();
+        advance(seconds(13)).await;
+        assert_eq!(
+            left(&session),
+            seconds(20),
+            "the response must have begun by then"
+        );
     }
 }
