@@ -177,15 +177,15 @@ impl WorkerClient {
         &self,
         method: Method,
         path: &str,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         body: Bytes,
     ) -> Result<WorkerReply, WorkerClientError> {
         let target = PathAndQuery::try_from(path).map_err(|_| WorkerClientError::Path(path.to_owned()))?;
-        self.authorization.apply(&mut headers);
         let request = OutgoingRequest {
             method: &method,
             target: &target,
             headers: &headers,
+            authorization: &self.authorization,
             rank: None,
             reuse: ConnectionReuse::WithRetry,
             traceparent: None,
@@ -207,14 +207,14 @@ impl WorkerClient {
     pub async fn open(
         &self,
         path: &str,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
     ) -> Result<Response<WorkerBody>, WorkerClientError> {
         let target = PathAndQuery::try_from(path).map_err(|_| WorkerClientError::Path(path.to_owned()))?;
-        self.authorization.apply(&mut headers);
         let request = OutgoingRequest {
             method: &Method::GET,
             target: &target,
             headers: &headers,
+            authorization: &self.authorization,
             rank: None,
             reuse: ConnectionReuse::WithRetry,
             traceparent: None,

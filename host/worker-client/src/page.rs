@@ -5,6 +5,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use thiserror::Error;
 
+use crate::authorization::Authorization;
 use crate::pool::ConnectionPool;
 use crate::read::{ReadError, read_body};
 use crate::send::{ConnectionReuse, OutgoingRequest, SendError, SendTimeouts};
@@ -37,6 +38,7 @@ impl ConnectionPool {
             method: &Method::GET,
             target: page,
             headers,
+            authorization: &Authorization::Pass,
             rank: None,
             reuse: ConnectionReuse::WithRetry,
             traceparent: None,

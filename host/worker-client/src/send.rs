@@ -11,6 +11,7 @@ use http_body_util::Full;
 use thiserror::Error;
 use tokio::time::timeout;
 
+use crate::authorization::Authorization;
 use crate::connection::{RequestChannel, WorkerBody};
 use crate::dial::ConnectError;
 use crate::permit::ConnectionPermit;
@@ -34,6 +35,8 @@ pub struct OutgoingRequest<'a> {
     pub target: &'a PathAndQuery,
     /// End-to-end headers.
     pub headers: &'a HeaderMap,
+    /// Handling of `Authorization` among the headers.
+    pub authorization: &'a Authorization,
     /// Data-parallel rank, if the worker's URL serves several.
     pub rank: Option<u16>,
     /// Whole body.
@@ -348,6 +351,7 @@ fn build_request(pool: &ConnectionPool, outgoing: OutgoingRequest<'_>) -> Reques
     if !states_length(outgoing.headers, outgoing.body.len()) {
         request.headers_mut().remove(CONTENT_LENGTH);
     }
+    outgoing.authorization.apply(request.headers_mut());
     request.headers_mut().insert(HOST, pool.host().clone());
     if let Some(via) = pool.via() {
         request.headers_mut().append(VIA, via.clone());

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::authorization::Authorization;
 use crate::connection::WorkerBody;
 use crate::pool::{ConnectionPool, ConnectionsSpec};
 use crate::send::{ConnectionReuse, KeptFailure, OutgoingRequest, STALE_WITHIN, SendError, SendTimeouts};
@@ -74,6 +75,7 @@ async fn send(pool: &ConnectionPool, reuse: ConnectionReuse) -> Result<StatusCod
         method: &Method::POST,
         target: &PathAndQuery::from_static("/"),
         headers: &HeaderMap::new(),
+        authorization: &Authorization::Pass,
         rank: None,
         body: &Bytes::new(),
         traceparent: None,

@@ -75,6 +75,7 @@ impl SourceClient {
             method: &Method::GET,
             target: &target,
             headers: &headers,
+            authorization: &Authorization::Pass,
             rank: None,
             body: &bytes::Bytes::new(),
             traceparent: None,

@@ -212,6 +212,8 @@ pub(crate) async fn send(
         method: &request.head.method,
         target: &request.head.target,
         headers: &request.head.headers,
+        // A request may have waited for another pool, whose key is not this one's.
+        authorization: &pool.authorization,
         rank: spec.rank,
         body: &spec.body,
         traceparent: parent.as_ref(),

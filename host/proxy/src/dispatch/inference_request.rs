@@ -34,7 +34,7 @@ pub(crate) struct InferenceRequest {
     pub(crate) settings: Arc<DecisionSettings>,
     /// Arm that decides. `None` where the route has only one.
     pub(crate) assignment: Option<Assignment>,
-    /// Head, its headers without those of the connection.
+    /// Head, its headers without those of the connection. Each attempt applies its pool's `authorization` to them.
     pub(crate) head: Box<RequestHead>,
     pub(crate) body: Bytes,
     pub(crate) params: RequestParams,

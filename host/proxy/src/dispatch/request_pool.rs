@@ -1,5 +1,6 @@
 //! Pool of one request. A request that waits while its pool changes moves to the pool's present workers, unless its state
-//! names members of the earlier pool, or the two pools split requests differently.
+//! names members of the earlier pool, the two pools split requests differently, or only the later one isolates
+//! prefixes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -54,10 +55,13 @@ impl RequestPool {
     }
 
     /// Returns the pool's state in the active snapshot, if it is another one that can take the request over. The request
-    /// was prepared for the pool's way to split requests, so that must be the same.
+    /// was prepared for the pool's way to split requests, so that must be the same. A request without its tenant's salt
+    /// must not share the prefixes of a pool that isolates them.
     fn successor(&self) -> Option<Arc<PoolState>> {
         let (before, next) = (&self.state, self.state.current.get()?);
         let split = |state: &PoolState| state.pd.as_ref().map(|pd| (pd.spec.dialect, pd.spec.alone));
-        (!Arc::ptr_eq(before, &next) && split(before) == split(&next)).then_some(next)
+        let is_isolated = before.bodies.isolate_prefixes || !next.bodies.isolate_prefixes;
+        let can_take_over = is_isolated && split(before) == split(&next);
+        (!Arc::ptr_eq(before, &next) && can_take_over).then_some(next)
     }
 }

@@ -90,13 +90,13 @@ async fn tokenize_at_worker(
         return Err(not_found());
     }
     for_worker(&mut head.headers);
-    pool.workers.authorization.apply(&mut head.headers);
     let target = head.uri.into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(endpoint.path()));
     let outgoing = OutgoingRequest {
         method: &head.method,
         target: &target,
         headers: &head.headers,
+        authorization: &pool.workers.authorization,
         rank: None,
         reuse: ConnectionReuse::WithRetry,
         traceparent: None,

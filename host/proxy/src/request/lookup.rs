@@ -115,8 +115,7 @@ impl Proxy {
                 model: peek.model.clone().into_owned(),
             });
         }
-        let mut headers = HeaderMap::new();
-        workers.authorization.apply(&mut headers);
+        let headers = HeaderMap::new();
         let to_tokenize = tokens::TokenizeRequest {
             peek: &peek,
             body: &query.body,

@@ -154,7 +154,6 @@ fn worker_headers(
     is_stream: bool,
 ) {
     headers::for_worker_with(&mut head.headers, body.len());
-    pool.workers.authorization.apply(&mut head.headers);
     if pool.pd.is_some() {
         headers::for_two_legs(&mut head.headers);
     }

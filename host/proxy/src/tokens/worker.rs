@@ -10,7 +10,9 @@ use inference_api::Tokenized;
 use observability::error_chain;
 use thiserror::Error;
 use tracing::debug;
-use worker_client::{ConnectionReuse, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body};
+use worker_client::{
+    Authorization, ConnectionReuse, OutgoingRequest, ReadError, SendError, SendTimeouts, read_body,
+};
 
 use super::tokenize_request::{TokenPool, TokenizeRequest, TokensResult, TokensUnavailable};
 use super::tries::{self, TriesError};
@@ -64,6 +66,7 @@ pub(super) async fn query_workers(
     let (target, body) = path.target(request).ok_or(TokensKind::Unsupported)?;
     let query = TokenQuery {
         request,
+        authorization: &pool.workers.authorization,
         path,
         target,
         body,
@@ -152,6 +155,7 @@ impl TokenTryError {
 /// Request to workers for a prompt's tokens.
 pub(super) struct TokenQuery<'a> {
     request: &'a TokenizeRequest<'a>,
+    authorization: &'a Authorization,
     pub(super) path: TokenPath,
     target: PathAndQuery,
     body: Bytes,
@@ -172,6 +176,7 @@ impl TokenQuery<'_> {
             method: &Method::POST,
             target: &self.target,
             headers: &headers,
+            authorization: self.authorization,
             rank: None,
             reuse: ConnectionReuse::WithRetry,
             traceparent: None,

@@ -26,6 +26,7 @@ mod listen;
 mod log;
 mod measures;
 mod memory;
+mod moves;
 mod overdue;
 mod pair;
 mod pending;

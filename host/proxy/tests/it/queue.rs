@@ -23,7 +23,7 @@ fn hold(order: f64, waits_for: Option<WaitsFor>) -> Verdict {
 }
 
 /// Creates a policy that holds every request while another is in flight.
-fn one_at_a_time() -> Arc<Scripted> {
+pub(crate) fn one_at_a_time() -> Arc<Scripted> {
     Scripted::seeing(&[], &["load.requests"], |input| {
         Ok(if input.numbers[0] >= 1.0 {
             hold(0.0, None)
@@ -34,7 +34,7 @@ fn one_at_a_time() -> Arc<Scripted> {
 }
 
 /// Waits until `count` requests are held.
-async fn held(router: &Router, count: f64) {
+pub(crate) async fn held(router: &Router, count: f64) {
     eventually("they are held", || router.pool_metric("queue_length") == count).await;
 }
 

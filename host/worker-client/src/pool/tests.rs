@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::authorization::Authorization;
 use crate::send::{ConnectionReuse, OutgoingRequest, SendTimeouts};
 use crate::tls::trusting_none;
 
@@ -72,6 +73,7 @@ async fn a_request_that_must_not_reuse_a_connection_opens_one() {
             method: &http::Method::GET,
             target: &target,
             headers: &headers,
+            authorization: &Authorization::Pass,
             rank: None,
             body: &body,
             traceparent: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use observability::error_chain;
-use worker_client::{ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, read_body};
+use worker_client::{Authorization, ConnectionReuse, OutgoingRequest, SendError, SendTimeouts, read_body};
 
 use super::{Finding, ProbeSpec};
 use crate::base::label::{PROBES, ProbeResult};
@@ -77,6 +77,7 @@ async fn query_page(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
         method: &Method::GET,
         target: &spec.path,
         headers: &HeaderMap::new(),
+        authorization: &Authorization::Pass,
         rank: None,
         reuse: ConnectionReuse::WithRetry,
         traceparent: None,

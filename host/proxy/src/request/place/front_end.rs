@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use inference_api::{Endpoint, EndpointWork};
 use placement::WorkerChoice;
-use worker_client::X_DATA_PARALLEL_RANK;
+use worker_client::{Authorization, X_DATA_PARALLEL_RANK};
 
 use super::answer_handle::{AnswerHandle, AnswerHead};
 use super::arrival::{ClientArrival, ClientHeaders};
@@ -268,16 +268,18 @@ impl OpenPlacement {
         let member = &pool.workers.members[choice.member];
         let spec = AttemptSpec::whole(&request, choice);
         let mut headers = HeaderChanges::between(&self.original, &request.head.headers);
+        match &pool.workers.authorization {
+            Authorization::Pass => {}
+            Authorization::Drop => headers.set(AUTHORIZATION, None),
+            Authorization::Own(key) => headers.set(AUTHORIZATION, Some(key.clone())),
+        }
         if let Some(rank) = spec.rank {
-            headers.remove.push(X_DATA_PARALLEL_RANK);
-            headers.add.push((X_DATA_PARALLEL_RANK, rank.into()));
+            headers.set(X_DATA_PARALLEL_RANK, Some(rank.into()));
         }
         let expected = spec.lease.expected_ttft();
         let attempt = BegunAttempt::begin(&request, choice, spec.lease, spec.leg);
         if let Some(parent) = attempt.span.header() {
-            headers.remove.push(TRACEPARENT);
-            headers.add.retain(|(name, _)| *name != TRACEPARENT);
-            headers.add.push((TRACEPARENT, parent.clone()));
+            headers.set(TRACEPARENT, Some(parent.clone()));
         }
         Placed {
             worker: PlacedWorker {

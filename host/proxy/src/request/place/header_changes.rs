@@ -29,6 +29,13 @@ impl HeaderChanges {
         changes
     }
 
+    /// Replaces all values of a header by this one, or removes them.
+    pub(crate) fn set(&mut self, name: HeaderName, value: Option<HeaderValue>) {
+        self.add.retain(|(added, _)| *added != name);
+        self.add.extend(value.map(|value| (name.clone(), value)));
+        self.remove.push(name);
+    }
+
     /// Applies the changes.
     pub fn apply(&self, headers: &mut HeaderMap) {
         for name in &self.remove {
@@ -65,5 +72,16 @@ mod tests {
         changes.apply(&mut applied);
         assert_eq!(applied, after);
         assert_eq!(HeaderChanges::between(&after, &after), HeaderChanges::default());
+    }
+
+    #[test]
+    fn a_header_that_is_set_has_no_other_value() {
+        let before = map(&[("x", "1"), ("y", "1")]);
+        let mut changes = HeaderChanges::between(&before, &map(&[("x", "2"), ("y", "1")]));
+        changes.set(HeaderName::from_static("x"), Some(HeaderValue::from_static("3")));
+        changes.set(HeaderName::from_static("y"), None);
+        let mut applied = before;
+        changes.apply(&mut applied);
+        assert_eq!(applied, map(&[("x", "3")]));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use http::header::ACCEPT_ENCODING;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use inference_api::{Endpoint, EndpointClass, ErrorShape, is_response_id};
 use worker_client::{ConnectionReuse, OutgoingRequest, SendTimeouts};
@@ -176,9 +176,10 @@ async fn from_worker(
     let learner = ResponseLearner::of_known(proxy, key.id);
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
     let refused = |error: IntakeError<_>| unrouted(error.into());
-    let (limit, headers) = (LONGEST_BODY, &head.headers);
-    let body = body_reader::collect_or_drain(body, headers, limit, pace, slot, refused).await?;
-    for_its_worker(&mut head.headers, pool);
+    let limit = LONGEST_BODY;
+    let body = body_reader::collect_or_drain(body, &head.headers, limit, pace, slot, refused).await?;
+    headers::for_worker(&mut head.headers);
+    head.headers.remove(ACCEPT_ENCODING);
     let target = std::mem::take(&mut head.uri).into_parts().path_and_query;
     let target = target.unwrap_or(PathAndQuery::from_static(PREFIX));
     let member = &pool.workers.members[at];
@@ -186,6 +187,7 @@ async fn from_worker(
         method: &head.method,
         target: &target,
         headers: &head.headers,
+        authorization: &pool.workers.authorization,
         rank: member.worker.spec().rank.map(|rank| rank.0),
         reuse: ConnectionReuse::WithRetry,
         traceparent: None,
@@ -226,13 +228,6 @@ fn note_placement(access: &AccessHandle, pool: &PoolState, member: &Member, byte
         line.placement.attempts = Some(1);
         line.size.bytes_in = Some(bytes as u64);
     });
-}
-
-/// Makes the headers of the request to a worker from the client's.
-fn for_its_worker(headers: &mut HeaderMap, pool: &PoolState) {
-    headers::for_worker(headers);
-    headers.remove(ACCEPT_ENCODING);
-    pool.workers.authorization.apply(headers);
 }
 
 /// Begins the lifecycle of a request whose worker is known.
