@@ -27,6 +27,6 @@ pub(crate) trait FleetSource: Send + Sync + 'static {
     /// only then.
     fn active(&self) -> ActiveFleet;
 
-    /// Reports that a worker of the pool was reached for the first time: its capacity is free.
+    /// Reports that a worker of the pool entered service, for the first time or again: its capacity is free.
     fn entered_service(&self, pool: &WorkerPool);
 }

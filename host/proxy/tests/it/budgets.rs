@@ -1,16 +1,18 @@
 //! Tests of budgets that follow the workers: requests at workers out of service use none of the others' room.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join;
 use http::StatusCode;
-use proxy::{AdmissionSpec, BudgetSpec};
+use proxy::{AdmissionSpec, BudgetSpec, ProbeSpec};
 
 use crate::client::{chat, send};
 use crate::eventually;
 use crate::policy::{Scripted, route};
 use crate::router::{Builder, Router, router};
-use crate::worker::{Worker, streaming};
+use crate::worker::{Received, Worker, json, streaming};
 
 /// Builds a router whose budget has room for this number of requests at each worker. The last candidate gets them.
 fn with_budget(of_each: u64, workers: &[(&str, &Worker)]) -> Builder {
@@ -96,6 +98,55 @@ async fn requests_that_a_removed_worker_finishes_are_no_use_for_the_other_router
         drop(pen);
         long.text().await;
     }
+}
+
+/// Starts a worker that answers its probes well while that is set, and requests at once.
+async fn well_while(is_well: &Arc<AtomicBool>) -> Worker {
+    let is_well = Arc::clone(is_well);
+    Worker::start(move |request: Received| {
+        let is_unwell = request.uri.path() == "/health" && !is_well.load(Ordering::SeqCst);
+        async move { json(if is_unwell { 503 } else { 200 }, "{}") }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_queued_request_goes_to_a_worker_that_is_back_in_service() {
+    let busy = Worker::start(|request: Received| async move {
+        if request.uri.path() != "/health" {
+            std::future::pending::<()>().await;
+        }
+        json(200, "{}")
+    })
+    .await;
+    let is_well = Arc::new(AtomicBool::new(true));
+    let back = well_while(&is_well).await;
+    let built = with_budget(1, &[("a", &busy), ("b", &back)]).with(|builder| {
+        builder.health.slow_start = Duration::ZERO;
+        builder.health.probe = Some(ProbeSpec {
+            interval: Duration::from_millis(10),
+            timeout: Duration::from_secs(10),
+            ..ProbeSpec::default()
+        });
+    });
+    let mut router = built.clone().start().await;
+    is_well.store(false, Ordering::SeqCst);
+    let ejected = r#"conductor_worker_ejected{worker="b"}"#;
+    eventually("it is out of service", || router.metric(ejected) == 1.0).await;
+    // Recomputes the budget.
+    router.change(built);
+    let address = router.address;
+    let mut long = tokio::task::JoinSet::new();
+    long.spawn(async move { send(address, chat()).await.status });
+    eventually("it is at work", || router.in_flight("a") == 1).await;
+    let second = send(address, chat());
+    let recovery = async {
+        waits(&router, 1.0).await;
+        is_well.store(true, Ordering::SeqCst);
+    };
+    let (second, ()) = join(second, recovery).await;
+    assert_eq!(second.status, StatusCode::OK, "no other request arrived or ended");
+    assert_eq!(second.header("x-conductor-worker"), Some("b"));
 }
 
 #[tokio::test]

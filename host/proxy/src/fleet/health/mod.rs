@@ -4,15 +4,15 @@
 //! with a worker, a request costs one relaxed load and one count.
 //!
 //! `rounds.rs` queries workers beside the requests: their health page (`probe.rs`), their own load report (`scrape.rs`)
-//! and their models (`catalog/`). `newcomers.rs` watches workers that were never reached.
+//! and their models (`catalog/`). `service_watch.rs` watches workers that are out of service.
 
 mod ejection;
 mod metrics;
-mod newcomers;
 mod probe;
 mod query_settings;
 mod rounds;
 mod scrape;
+mod service_watch;
 mod spec;
 mod state;
 #[cfg(test)]

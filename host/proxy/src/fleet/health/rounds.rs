@@ -12,8 +12,8 @@ use routing::{Generation, Worker, WorkerId};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::newcomers::Newcomers;
 use super::query_settings::{QueryKind, QuerySettings};
+use super::service_watch::ServiceWatch;
 use super::{ProbeSpec, probe, scrape};
 use crate::fleet::catalog;
 use crate::fleet::pool::{Member, WorkerPool, alike};
@@ -114,7 +114,7 @@ struct Rounds {
     /// Workers that no pool queries for their load.
     unscraped: Vec<Arc<Worker>>,
     turns: QuerySchedules,
-    newcomers: Newcomers,
+    service: ServiceWatch,
     trimmed: Option<Instant>,
 }
 
@@ -159,7 +159,7 @@ impl Rounds {
             pool.renew_catalog();
         }
         self.forget_old_loads();
-        self.newcomers.look(&fleet, source);
+        self.service.look(&fleet, source);
         self.trim(&fleet, now);
     }
 

@@ -133,8 +133,17 @@ impl Capacity {
         Self {
             is_any: true,
             requests: BudgetSpec::Auto { per_worker: Some(1) },
-            leaving: vec![worker],
+            leaving: vec![OtherWorker::leaving(worker, CountedRequests::Left)],
             ..Self::default()
+        }
+    }
+
+    /// Creates the capacity of a pool without workers whose limits are recomputed. It has so many requests.
+    #[cfg(test)]
+    pub(super) fn recomputed(requests: u64) -> Self {
+        Self {
+            tokens: BudgetSpec::Auto { per_worker: None },
+            ..Self::fixed(Some(requests), None)
         }
     }
 

@@ -238,11 +238,19 @@ impl AdmissionController {
         Ok(QueueEntry::new(Arc::clone(self), turn))
     }
 
-    /// Returns `true` if a new request has to wait and the queue is full.
-    pub(super) fn is_crowded(&self, limit: usize) -> bool {
-        self.has_budget.load(Ordering::Relaxed)
-            && self.is_blocked.load(Ordering::SeqCst)
-            && self.len() >= limit
+    /// Returns `true` if a new request has to wait and the queue is full, by limits that are not overdue: no other
+    /// event may follow that admits the queued requests.
+    pub(super) fn is_crowded(self: &Arc<Self>, limit: usize) -> bool {
+        let is_crowded = || self.is_blocked.load(Ordering::SeqCst) && self.len() >= limit;
+        if !self.has_budget.load(Ordering::Relaxed) || !is_crowded() {
+            return false;
+        }
+        let before = self.budget.limits();
+        self.recompute_if_due();
+        if self.budget.limits() != before {
+            self.admit_ready(None);
+        }
+        is_crowded()
     }
 
     /// Returns `true` if a queued request would be shed for one of this class.

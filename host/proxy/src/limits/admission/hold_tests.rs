@@ -34,7 +34,8 @@ async fn a_request_is_not_decided_again_once_its_time_has_ended() {
         reevaluate_after: Duration::from_micros(30_100),
         ..hold(0.0)
     };
-    let ended = entry.hold(&request(0, "", 1), terms, 0, None).await;
+    let seen = controller.releases();
+    let ended = entry.hold(&request(0, "", 1), terms, seen, None).await;
     assert_eq!(ended.err(), Some(Unserved::Timeout));
     assert!(started.elapsed() >= patience);
 }

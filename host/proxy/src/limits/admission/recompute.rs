@@ -13,7 +13,8 @@ use super::controller::{AdmissionController, UNCOUNTED};
 const RECOMPUTE_EVERY_US: u64 = 500_000;
 
 impl AdmissionController {
-    /// Activates budgets and admits the requests that have room then. Held requests keep the workers they target.
+    /// Activates budgets, and notifies the queue: the new configuration may have room for requests that wait. Held
+    /// requests keep the workers they target until they are decided again.
     pub(crate) fn activate(self: &Arc<Self>, capacity: Capacity) {
         let follows = capacity.follows_workers();
         self.has_budget.store(capacity.is_any(), Ordering::SeqCst);
@@ -21,7 +22,7 @@ impl AdmissionController {
         let next = if follows { 0 } else { u64::MAX };
         self.recompute_at_us.store(next, Ordering::SeqCst);
         self.recompute_limits();
-        self.admit_ready(None);
+        self.release(CapacityEvent::anywhere());
     }
 
     /// Recomputes the limits if they depend on the workers and are old.

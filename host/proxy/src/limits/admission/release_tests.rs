@@ -77,6 +77,17 @@ async fn a_release_reevaluates_a_few_and_those_that_wait_for_the_worker_though_t
 }
 
 #[tokio::test]
+async fn a_new_configuration_lets_held_requests_be_decided_again() {
+    let controller = controller();
+    let [mut entry] = entries(&controller);
+    let one = plain();
+    let mut wait = pin!(entry.hold(&one, hold(0.0), controller.releases(), None));
+    assert!(poll!(&mut wait).is_pending());
+    controller.put_in_force(Capacity::default());
+    assert!(poll!(&mut wait).is_ready());
+}
+
+#[tokio::test]
 async fn those_who_leave_do_not_use_a_release_up() {
     let controller = controller();
     let aimed = |order| HoldTerms {

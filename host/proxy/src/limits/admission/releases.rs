@@ -48,7 +48,8 @@ impl AdmissionController {
         }
     }
 
-    /// Recomputes the limits with a worker that entered service, and notifies the queue of its capacity.
+    /// Recomputes the limits with workers that entered service, for the first time or again, and notifies the queue of
+    /// their capacity.
     pub(crate) fn worker_entered(self: &Arc<Self>) {
         // Not only when it is due: no other event may follow.
         self.recompute_limits();

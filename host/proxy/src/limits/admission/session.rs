@@ -1,5 +1,6 @@
 //! Admission of one request: at once or through the queue, with any number of holds by its policy.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use placement::{HoldTerms, WorkerPlacement};
@@ -171,7 +172,7 @@ impl PriorityHint<'_> {
     /// Rejects a request early if its admission is certain to fail. `is_served`: a worker serves its model.
     pub(crate) fn reject_if_full(
         &self,
-        controller: &AdmissionController,
+        controller: &Arc<AdmissionController>,
         queue_limit: usize,
         is_served: impl FnOnce() -> bool,
     ) -> Result<(), Refusal> {
