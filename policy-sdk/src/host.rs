@@ -78,11 +78,11 @@ pub trait Host {
     /// call's verdict holds the request.
     fn wait_for(&self, row: usize, work: u32);
 
-    /// Returns two numbers for each candidate, in row order: the other requests that wait for it, and the sum
-    /// of their work.
+    /// Returns two numbers for each candidate, in row order: the other requests of no lower class that wait for
+    /// it, and the work of those that go before this one.
     ///
-    /// The sum includes only requests with at most the candidate's value of `most`. `pool.queued` reports at
-    /// no cost how many requests wait at all.
+    /// Of its own class and tenant those have at most the candidate's value of `most`; `wit/README.md` has the
+    /// whole rule. `pool.queued` reports at no cost how many requests wait at all.
     fn ahead(&self, most: &[u32]) -> Vec<u32>;
 }
 

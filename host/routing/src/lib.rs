@@ -32,8 +32,8 @@ mod worker;
 
 pub use admission::{
     Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DeferredEvent, DrainRate, ElsewherePace,
-    FairQueue, HELD_CLASSES, Held, HeldClass, HeldSummary, PacedEvent, TenantService, WaitersByWorker,
-    Waiting, WorkerWaiter, least_pause_us, weighted_tokens,
+    FairQueue, HELD_CLASSES, Held, HeldClass, HeldSummary, PacedEvent, RequestRank, TenantService,
+    WaitersByWorker, Waiting, WorkerWaiter, least_pause_us, weighted_tokens,
 };
 pub use block::{Attention, BlockEvent, EngineBlockHash, ExtraKey, Lora, RemovedBlocks, StoredBlocks, Tier};
 pub use check::{Decision, InvalidVerdict, Offer, Route, check};

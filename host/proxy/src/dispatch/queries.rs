@@ -23,6 +23,8 @@ pub(crate) struct RequestQueries {
     pool: Arc<PoolState>,
     index: Arc<SharedPrefixIndex>,
     live: Arc<LiveFeeds>,
+    /// Set if the request was in the pool's queue.
+    has_waited: bool,
 }
 
 impl RequestQueries {
@@ -30,12 +32,14 @@ impl RequestQueries {
         sources: &DecisionSources,
         request: &Arc<InferenceRequest>,
         pool: &Arc<PoolState>,
+        has_waited: bool,
     ) -> Self {
         Self {
             request: Arc::clone(request),
             pool: Arc::clone(pool),
             index: Arc::clone(&sources.index),
             live: Arc::clone(&sources.live),
+            has_waited,
         }
     }
 }
@@ -56,7 +60,8 @@ impl QuerySource for RequestQueries {
 
     fn ahead(&self, ids: &[WorkerId], most: &[u32]) -> Vec<u32> {
         let pool = &self.pool;
-        let mut ahead = pool.queue.controller.ahead(ids, most);
+        let input = self.request.admission();
+        let mut ahead = pool.queue.controller.ahead(&input, self.has_waited, ids, most);
         let members = pool.workers.members.iter();
         add_held_elsewhere(&mut ahead, ids, most, members.map(|member| &*member.worker));
         ahead

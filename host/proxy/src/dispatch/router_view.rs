@@ -185,7 +185,7 @@ impl RequestView for RouterView<'_> {
     }
 
     fn queries(&self) -> RequestQueries {
-        RequestQueries::new(self.sources, self.request, self.pool)
+        RequestQueries::new(self.sources, self.request, self.pool, self.window.turn.is_some())
     }
 }
 

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join;
-use http::StatusCode;
+use http::{Request, StatusCode};
+use proxy::AdmissionSpec;
 use routing::{Hold, Verdict, WaitsFor};
 
 use crate::client::{chat, post, send};
@@ -214,6 +216,63 @@ async fn a_policy_sees_what_waits_for_each_worker_while_it_waits() {
         [[2, 30, 0, 0], [2, 80, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],
         "those that left do not wait"
     );
+}
+
+/// Creates a request of a class and a tenant.
+fn chat_of(class: &str, tenant: &str) -> Request<Bytes> {
+    let mut request = chat();
+    for (name, value) in [("x-priority", class), ("x-tenant", tenant)] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    request
+}
+
+#[tokio::test]
+async fn a_policy_sees_the_work_that_goes_before_the_request_by_class_and_tenant() {
+    let (worker, mut pens) = streaming().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seeing = Arc::clone(&seen);
+    let policy = Scripted::seeing(&[], &["load.requests"], move |input| {
+        let seq = input.request.seq;
+        let waits_for = Some(WaitsFor { row: 0, work: 30 });
+        Ok(match seq {
+            2 | 3 if input.numbers[0] > 0.0 => hold(seq as f64, waits_for),
+            4.. => {
+                seeing.lock().unwrap().push(input.queries.ahead(&[99]));
+                route(0)
+            }
+            _ => route(0),
+        })
+    });
+    let router = router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(|builder| {
+            builder.admission = Some(AdmissionSpec {
+                priority_header: Some("x-priority".to_owned()),
+                tenant_header: Some("x-tenant".to_owned()),
+                ..AdmissionSpec::default()
+            });
+        })
+        .start()
+        .await;
+    let address = router.address;
+    let _first = send(address, chat()).await;
+    let _pen = pens.recv().await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for count in [1.0, 2.0] {
+        waiting.spawn(async move { send(address, chat_of("-5", "heavy")).await.status });
+        held(&router, count).await;
+    }
+    // The others stay in flight: the end of one would have the held requests decided again meanwhile.
+    let mut others = Vec::new();
+    for (class, tenant) in [("0", "other"), ("-5", "light"), ("-5", "heavy"), ("-6", "light")] {
+        let answer = send(address, chat_of(class, tenant)).await;
+        others.push((answer, pens.recv().await.unwrap()));
+    }
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    assert_eq!(seen, [[0, 0], [2, 30], [2, 60], [2, 60]]);
+    waiting.shutdown().await;
 }
 
 #[tokio::test]

@@ -25,15 +25,15 @@ pub type ClassCounts = [usize; 3];
 #[derive(Debug)]
 pub struct FairQueue<W> {
     entries: NumberMap<u64, (Waiting, W)>,
-    classes: BTreeMap<Reverse<i32>, Class>,
-    tenants: Tenants,
-    waiters: WaitersByWorker,
+    pub(super) classes: BTreeMap<Reverse<i32>, Class>,
+    pub(super) tenants: Tenants,
+    pub(super) waiters: WaitersByWorker,
 }
 
 #[derive(Debug, Default)]
-struct Class {
+pub(super) struct Class {
     numbers: BTreeSet<u64>,
-    queues: HashMap<Arc<str>, RankedQueue>,
+    pub(super) queues: HashMap<Arc<str>, RankedQueue>,
     /// The tenant with the least service first; of two alike, the one that waits longer.
     by_level: BTreeSet<(QueueRank, Arc<str>)>,
 }
@@ -43,8 +43,8 @@ type QueueRank = (OrderKey, u64);
 
 /// A tenant's queue, and its rank among the others.
 #[derive(Debug)]
-struct RankedQueue {
-    queue: TenantQueue,
+pub(super) struct RankedQueue {
+    pub(super) queue: TenantQueue,
     place: QueueRank,
 }
 
@@ -186,6 +186,9 @@ impl<W> FairQueue<W> {
                     number,
                     work,
                     order: held.order,
+                    class: one.class,
+                    tenant: Arc::clone(&one.tenant),
+                    share: one.share,
                 },
             );
         }
@@ -266,13 +269,6 @@ impl<W> FairQueue<W> {
         let number = self.classes.values_mut().find_map(first_of)?;
         let (one, _) = self.entries.get(&number)?;
         Some((number, one))
-    }
-
-    /// Returns two numbers a worker: how many requests wait for it, and the work of those with at most `most` work
-    /// there.
-    #[must_use]
-    pub fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        self.waiters.ahead(workers, most)
     }
 
     /// Calls `visit` with each worker that held requests wait for, and their summary.

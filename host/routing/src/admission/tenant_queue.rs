@@ -27,6 +27,8 @@ pub(super) struct TenantQueue {
     evaluated: HeldByWorker,
     /// Number of capacity events when those were decided.
     evaluated_at: u64,
+    /// All held requests, with their charges.
+    held: BTreeMap<HeldKey, f64>,
     /// The others by their work, with the time it takes; and by when they have to begin, with their work.
     by_work: BTreeMap<(u64, u64), u64>,
     by_start: BTreeMap<(u64, u64), u64>,
@@ -36,7 +38,7 @@ pub(super) struct TenantQueue {
 
 /// Place of a held request: its policy's order, then its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct HeldKey {
+pub(super) struct HeldKey {
     order: OrderKey,
     number: u64,
 }
@@ -87,6 +89,9 @@ impl TenantQueue {
     }
 
     pub(super) fn insert(&mut self, number: u64, one: &Waiting) {
+        if let Some(held) = one.held {
+            self.held.insert(HeldKey::new(held.order, number), one.share);
+        }
         match one.held {
             None => {
                 self.by_work.insert((one.work, number), one.runs_us);
@@ -120,12 +125,25 @@ impl TenantQueue {
             }
             Some(Held { order, .. }) => {
                 let key = HeldKey::new(order, number);
+                self.held.remove(&key);
                 let worker = one.awaited_worker();
                 let _ = self.evaluated.remove(worker, key)
                     || self.fresh.remove(worker, key)
                     || self.due.remove(&key);
             }
         }
+    }
+
+    /// Returns the last of the held requests that the tenant is served while its service is at most `until`. It is at
+    /// `level` now. `None` if there is none.
+    pub(super) fn last_until(&self, level: f64, until: f64) -> Option<HeldKey> {
+        let mut level = level;
+        let served = self.held.iter().take_while(|(_, share)| {
+            let is_served = level <= until;
+            level += *share;
+            is_served
+        });
+        served.last().map(|(key, _)| *key)
     }
 
     /// Makes requests due that were decided before so many capacity events.
@@ -174,7 +192,7 @@ impl TenantQueue {
 }
 
 impl HeldKey {
-    fn new(order: f64, number: u64) -> Self {
+    pub(super) fn new(order: f64, number: u64) -> Self {
         Self {
             order: OrderKey::of(order),
             number,

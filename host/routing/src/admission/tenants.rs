@@ -99,6 +99,11 @@ impl Tenants {
         counter.map_or(self.floor, |counter| counter.level)
     }
 
+    /// Returns the service of a tenant as of one that has a request in the queue: raised to the virtual time.
+    pub(super) fn raised_level(&self, tenant: &str) -> f64 {
+        self.level(tenant).max(self.floor)
+    }
+
     /// Charges a tenant for a request that was admitted from the queue. Returns its service.
     pub(super) fn serve(&mut self, tenant: &Arc<str>, share: f64) -> f64 {
         self.floor = self.floor.max(self.level(tenant));

@@ -1,5 +1,7 @@
 //! Held requests by the worker that they wait for, and their work there.
 
+use std::sync::Arc;
+
 use super::held_summary::HeldSummary;
 use crate::id::WorkerId;
 use crate::number_map::NumberMap;
@@ -10,8 +12,8 @@ pub struct WaitersByWorker {
     by_worker: NumberMap<WorkerId, Vec<WorkerWaiter>>,
 }
 
-/// A held request that waits for a worker.
-#[derive(Debug, Clone, Copy)]
+/// A held request that waits for a worker. The default is of class 0 and of no tenant.
+#[derive(Debug, Clone, Default)]
 pub struct WorkerWaiter {
     /// Number of the caller's.
     pub number: u64,
@@ -19,6 +21,23 @@ pub struct WorkerWaiter {
     pub work: u32,
     /// The policy's order.
     pub order: f64,
+    /// Priority class.
+    pub class: i32,
+    /// Tenant.
+    pub tenant: Arc<str>,
+    /// Charge of its tenant.
+    pub share: f64,
+}
+
+/// Place of a held request in the queue, with regard to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Precedence {
+    /// Before the other request.
+    Before,
+    /// After the other request, and of no lower class.
+    After,
+    /// Of a lower class.
+    Overtaken,
 }
 
 impl WaitersByWorker {
@@ -32,7 +51,7 @@ impl WaitersByWorker {
         let Some(waiters) = self.by_worker.get_mut(&worker) else {
             return;
         };
-        if let Some(at) = waiters.iter().position(|worker| worker.number == number) {
+        if let Some(at) = waiters.iter().position(|waiter| waiter.number == number) {
             waiters.swap_remove(at);
         }
         if waiters.is_empty() {
@@ -41,23 +60,42 @@ impl WaitersByWorker {
     }
 
     /// Returns two numbers a worker: how many requests wait for it, and the work of those with at most `most` work
-    /// there. A worker without a number has zeros.
+    /// there. A worker without a number has zeros. All requests are taken to be of one class and one tenant.
     #[must_use]
     pub fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
+        self.ahead_by(workers, most, |waiter, most| match waiter.work <= most {
+            true => Precedence::Before,
+            false => Precedence::After,
+        })
+    }
+
+    /// Returns two numbers a worker: how many requests wait for it and are not overtaken, and the work of those that go
+    /// before. `precedence` gets each request that waits for a worker, with the worker's number in `most`.
+    pub(super) fn ahead_by(
+        &self,
+        workers: &[WorkerId],
+        most: &[u32],
+        precedence: impl Fn(&WorkerWaiter, u32) -> Precedence,
+    ) -> Vec<u32> {
         let mut ahead = vec![0; 2 * workers.len()];
         if self.by_worker.is_empty() {
             return ahead;
         }
         for ((worker, most), two) in workers.iter().zip(most).zip(ahead.chunks_exact_mut(2)) {
-            let waiters = self.by_worker.get(worker).into_iter().flatten();
-            for worker in waiters {
-                two[0] += 1;
-                if worker.work <= *most {
-                    two[1] = two[1].saturating_add(worker.work);
+            for waiter in self.of(*worker) {
+                let place = precedence(waiter, *most);
+                two[0] += u32::from(place != Precedence::Overtaken);
+                if place == Precedence::Before {
+                    two[1] = two[1].saturating_add(waiter.work);
                 }
             }
         }
         ahead
+    }
+
+    /// Returns the requests that wait for a worker.
+    pub(super) fn of(&self, worker: WorkerId) -> &[WorkerWaiter] {
+        self.by_worker.get(&worker).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Calls `visit` with each worker that requests wait for, and their summary.
@@ -84,6 +122,7 @@ mod tests {
             number,
             work,
             order: f64::from(work),
+            ..WorkerWaiter::default()
         }
     }
 

@@ -78,7 +78,14 @@ impl RouterState {
     pub(super) fn waits(&self, number: usize, worker: WorkerId, work: u32, order: f64) {
         let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
         let number = number as u64;
-        waiters.insert(worker, WorkerWaiter { number, work, order });
+        // The requests of a trace are of one class and no tenant.
+        let waiter = WorkerWaiter {
+            number,
+            work,
+            order,
+            ..WorkerWaiter::default()
+        };
+        waiters.insert(worker, waiter);
     }
 
     /// Calls `visit` with each worker that held requests wait for, and their summary.

@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use routing::{
-    Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held, WorkerId,
-};
+use routing::{Budget, BudgetLimits, BudgetUse, CapacityEvent, ClassCounts, DrainRate, FairQueue, Held};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -141,11 +139,6 @@ impl AdmissionController {
     /// Returns the usage of the budget, and its limits.
     pub(crate) fn budget(&self) -> (BudgetUse, BudgetLimits) {
         (self.budget.used(), self.budget.limits())
-    }
-
-    /// Returns the waiting requests per worker: see [`FairQueue::ahead`].
-    pub(crate) fn ahead(&self, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        self.queue().waiting.ahead(workers, most)
     }
 
     /// Returns the number of waiting requests by kind of class.

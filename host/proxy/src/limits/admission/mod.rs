@@ -17,6 +17,7 @@ mod releases;
 mod report;
 mod session;
 mod spec;
+mod work_ahead;
 
 pub use report::BudgetReport;
 pub use spec::{AdmissionSpec, BudgetSpec, Objectives};

@@ -13,7 +13,7 @@ use routing::{CapacityEvent, Worker, WorkerId, WorkerSpec};
 use super::capacity::Capacity;
 use super::controller::AdmissionController;
 use super::queue_entry::QueueEntry;
-use super::tests::{budget, controller, entries, hold, pass, plain};
+use super::tests::{budget, controller, entries, hold, pass, plain, request};
 
 /// Holds a request for good. Counts its unsuccessful re-evaluations.
 async fn held_for_good(
@@ -83,8 +83,25 @@ async fn a_new_configuration_lets_held_requests_be_decided_again() {
     let one = plain();
     let mut wait = pin!(entry.hold(&one, hold(0.0), controller.releases(), None));
     assert!(poll!(&mut wait).is_pending());
-    controller.put_in_force(Capacity::default());
+    controller.activate(Capacity::default());
     assert!(poll!(&mut wait).is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_recomputes_the_limits_before_it_refuses() {
+    let controller = controller();
+    controller.activate(Capacity::recomputed(1));
+    let without_tokens = || request(0, "", 0);
+    let _inside = controller.pass(without_tokens).unwrap();
+    let [mut entry] = entries(&controller);
+    let one = without_tokens();
+    let mut waits = pin!(entry.wait(&one));
+    assert!(poll!(&mut waits).is_pending());
+    controller.capacity().replace(Capacity::recomputed(2));
+    assert!(controller.is_crowded(1), "the limits are not due yet");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(!controller.is_crowded(1));
+    assert!(poll!(&mut waits).is_ready());
 }
 
 #[tokio::test]

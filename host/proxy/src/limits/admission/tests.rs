@@ -344,23 +344,6 @@ async fn a_certain_refusal_is_known_before_the_request_is_enqueued() {
     assert!(controller.may_shed_for(0) && !controller.may_shed_for(-1));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_full_queue_recomputes_the_limits_before_it_refuses() {
-    let controller = controller();
-    controller.put_in_force(Capacity::recomputed(1));
-    let without_tokens = || request(0, "", 0);
-    let _inside = pass(&controller, without_tokens()).unwrap();
-    let [mut entry] = entries(&controller);
-    let one = without_tokens();
-    let mut waits = pin!(entry.wait(&one));
-    assert!(poll!(&mut waits).is_pending());
-    controller.capacity().replace(Capacity::recomputed(2));
-    assert!(controller.is_crowded(1), "the limits are not due yet");
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(!controller.is_crowded(1));
-    assert!(poll!(&mut waits).is_ready());
-}
-
 #[tokio::test]
 async fn a_larger_budget_lets_in_who_waits() {
     let controller = budget(Some(1), None);

@@ -1,0 +1,193 @@
+//! Held requests that go before another one, which is not in the queue: by class, by tenant, and by work.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
+
+use super::fair_queue::FairQueue;
+use super::tenant_queue::HeldKey;
+use super::waiters::{Precedence, WorkerWaiter};
+use crate::id::WorkerId;
+
+/// Class and service of a request that is not in the queue, which determine those that go before it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RequestRank<'t> {
+    /// Priority class.
+    pub class: i32,
+    /// Tenant.
+    pub tenant: &'t str,
+    /// Charge that its tenant has for it already. `None` before its first decision.
+    pub charged: Option<f64>,
+}
+
+/// Held requests of the other tenants of a class that go before a request.
+#[derive(Debug)]
+struct OtherTenants<'q> {
+    /// Last request of each tenant that goes before, in its policy's order.
+    last: HashMap<&'q str, Option<HeldKey>>,
+}
+
+impl OtherTenants<'_> {
+    fn goes_before(&self, waiter: &WorkerWaiter) -> bool {
+        let last = self.last.get(&*waiter.tenant).copied().flatten();
+        last.is_some_and(|last| HeldKey::new(waiter.order, waiter.number) <= last)
+    }
+}
+
+impl<W> FairQueue<W> {
+    /// Returns two numbers a worker: how many requests of the same or a higher class wait for it, and the work there of
+    /// those that go before the request of that rank.
+    ///
+    /// Those are all of a higher class. Of the same class, they are those of the same tenant with at most `most` work
+    /// at the worker, and those of another tenant that the fair queue serves until the tenants have the same service.
+    #[must_use]
+    pub fn ahead(&self, rank: &RequestRank<'_>, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
+        let others = self.other_tenants(rank, workers, most);
+        self.waiters.ahead_by(workers, most, |waiter, most| {
+            match waiter.class.cmp(&rank.class) {
+                Ordering::Less => Precedence::Overtaken,
+                Ordering::Greater => Precedence::Before,
+                Ordering::Equal => {
+                    let goes_before = match &others {
+                        Some(others) if *waiter.tenant != *rank.tenant => others.goes_before(waiter),
+                        _ => waiter.work <= most,
+                    };
+                    match goes_before {
+                        true => Precedence::Before,
+                        false => Precedence::After,
+                    }
+                }
+            }
+        })
+    }
+
+    /// Returns the held requests of other tenants that go before the request. `None` if its class has no other tenant.
+    fn other_tenants(
+        &self,
+        rank: &RequestRank<'_>,
+        workers: &[WorkerId],
+        most: &[u32],
+    ) -> Option<OtherTenants<'_>> {
+        let queues = &self.classes.get(&Reverse(rank.class))?.queues;
+        let is_other = |tenant: &str| *tenant != *rank.tenant;
+        if !queues.keys().any(|tenant| is_other(tenant)) {
+            return None;
+        }
+        let until = self.service_before(rank, workers, most);
+        let others = queues.iter().filter(|(tenant, _)| is_other(tenant));
+        let last = others.map(|(tenant, ranked)| {
+            let level = self.tenants.level(tenant);
+            (&**tenant, ranked.queue.last_until(level, until))
+        });
+        Some(OtherTenants { last: last.collect() })
+    }
+
+    /// Returns the service of the request's tenant when the request is served: after those of the tenant that go before
+    /// it.
+    fn service_before(&self, rank: &RequestRank<'_>, workers: &[WorkerId], most: &[u32]) -> f64 {
+        let now = match rank.charged {
+            Some(charged) => self.tenants.level(rank.tenant) - charged,
+            None => self.tenants.raised_level(rank.tenant),
+        };
+        let before = workers.iter().zip(most).flat_map(|(worker, most)| {
+            let waiters = self.waiters.of(*worker).iter();
+            waiters.filter(move |waiter| {
+                waiter.class == rank.class && waiter.work <= *most && *waiter.tenant == *rank.tenant
+            })
+        });
+        now + before.map(|waiter| waiter.share).sum::<f64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::admission::{Held, Waiting};
+
+    const A: WorkerId = WorkerId(1);
+    const B: WorkerId = WorkerId(2);
+
+    /// Creates a request that waits for a worker, in the order of its work.
+    fn held(class: i32, tenant: &str, worker: WorkerId, work: u32) -> Waiting {
+        Waiting {
+            class,
+            tenant: tenant.into(),
+            share: work.into(),
+            tokens: work.into(),
+            work: work.into(),
+            runs_us: 0,
+            start_by_us: 0,
+            held: Some(Held {
+                order: work.into(),
+                evaluated_at: Some(0),
+                waits_for: Some((worker, work)),
+            }),
+        }
+    }
+
+    fn queue(requests: &[Waiting]) -> FairQueue<()> {
+        let mut queue = FairQueue::default();
+        for (number, one) in (0..).zip(requests) {
+            queue.insert(number, one.clone(), ());
+        }
+        queue
+    }
+
+    fn rank(class: i32, tenant: &str) -> RequestRank<'_> {
+        RequestRank {
+            class,
+            tenant,
+            charged: None,
+        }
+    }
+
+    #[test]
+    fn lower_classes_are_not_ahead_and_higher_ones_are_whatever_their_work() {
+        let queue = queue(&[
+            held(-5, "", A, 1),
+            held(0, "", A, 10),
+            held(0, "", A, 99),
+            held(7, "", A, 1_000),
+            held(7, "", B, 2_000),
+        ]);
+        let ahead = |class| queue.ahead(&rank(class, ""), &[A, B], &[20, 20]);
+        assert_eq!(ahead(-6), [4, 1_110, 1, 2_000]);
+        assert_eq!(ahead(-5), [4, 1_110, 1, 2_000]);
+        assert_eq!(ahead(0), [3, 1_010, 1, 2_000]);
+        assert_eq!(ahead(7), [1, 0, 1, 0]);
+        assert_eq!(ahead(8), [0; 4]);
+    }
+
+    #[test]
+    fn of_another_tenant_as_much_is_ahead_as_the_fair_queue_serves_before() {
+        let mut requests: Vec<_> = (0..10).map(|_| held(0, "heavy", A, 100)).collect();
+        requests.push(held(0, "light", A, 50));
+        requests.push(held(0, "light", B, 150));
+        let mut queue = queue(&requests);
+        let ahead = |queue: &FairQueue<()>, most| queue.ahead(&rank(0, "light"), &[A, B], &[most; 2]);
+        // At the same service the tenant goes first that waits longer.
+        assert_eq!(ahead(&queue, 40), [11, 100, 1, 0]);
+        assert_eq!(ahead(&queue, 60), [11, 100 + 50, 1, 0]);
+        assert_eq!(ahead(&queue, 200), [11, 300 + 50, 1, 150]);
+        // The heavy tenant has been served before: it goes again when the light one has, too.
+        queue.pass(&Arc::from("heavy"), 120.0);
+        assert_eq!(ahead(&queue, 40), [11, 0, 1, 0]);
+        assert_eq!(ahead(&queue, 200), [11, 100 + 50, 1, 150]);
+        let heavy = queue.ahead(&rank(0, "heavy"), &[A, B], &[40; 2]);
+        assert_eq!(heavy, [11, 50, 1, 150], "the others' longer ones, too");
+    }
+
+    #[test]
+    fn a_request_that_is_charged_already_has_the_place_that_it_had_before() {
+        let mut queue = queue(&[held(0, "heavy", A, 100), held(0, "heavy", A, 100)]);
+        let light: Arc<str> = "light".into();
+        queue.pass(&light, 150.0);
+        let of = |charged| RequestRank {
+            charged,
+            ..rank(0, "light")
+        };
+        assert_eq!(queue.ahead(&of(None), &[A], &[u32::MAX]), [2, 200]);
+        assert_eq!(queue.ahead(&of(Some(150.0)), &[A], &[u32::MAX]), [2, 100]);
+    }
+}
