@@ -153,7 +153,9 @@ fn canary(body: &RouteBody) -> Result<RouteAction, Refusal> {
 fn refusal(refused: &RefusedRouteChange) -> Refusal {
     let message = error_chain(refused);
     let (status, code, param) = match refused {
-        RefusedRouteChange::Fleet(_) => (StatusCode::CONFLICT, "fleet_not_ready", None),
+        RefusedRouteChange::Fleet(_) | RefusedRouteChange::Overtaken(_) | RefusedRouteChange::Alone(_) => {
+            (StatusCode::CONFLICT, "fleet_not_ready", None)
+        }
         RefusedRouteChange::VersionNotTried { .. } => (StatusCode::CONFLICT, "version_not_tried", None),
         RefusedRouteChange::Change(error) => match error {
             RouteChangeError::NoSuchPolicy(_) => (StatusCode::NOT_FOUND, "policy_not_found", None),

@@ -105,6 +105,14 @@ pub enum RefusedRouteChange {
     /// The fleet does not agree on it.
     #[error("the routers of the fleet do not change together, and nothing changes: {0}")]
     Fleet(String),
+    /// Another router's decision on the route was accepted in its place.
+    #[error(
+        "router `{0}` of the fleet decided otherwise on this route first, and that decision stands: see `/admin/policies`"
+    )]
+    Overtaken(String),
+    /// The fleet made the change, and this router could not.
+    #[error("the routers of the fleet do not change together: {0}")]
+    Alone(String),
     /// The resulting configuration is refused.
     #[error("failed to apply the change")]
     Config(#[source] PlanError),

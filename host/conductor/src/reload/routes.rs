@@ -33,7 +33,13 @@ impl Reloader {
         let folder = policy_store::policy_folder(config, &self.source);
         let in_folder = folder.iter().flat_map(|folder| policies_in(folder));
         let in_folder: Vec<String> = in_folder.map(|(name, _)| name).collect();
-        let (overlays, route) = overlays.change_routes(file, &in_folder, change)?;
+        let (overlays, route) = match overlays.change_routes(file, &in_folder, change) {
+            Ok(changed) => changed,
+            Err(refused) => {
+                let made = self.made_by_fleet(change, &refused).map(Some);
+                return made.ok_or(refused.into());
+            }
+        };
         let config = overlays.over(file);
         let prepared = self
             .library
@@ -60,7 +66,7 @@ impl Reloader {
         self.commit(plan);
         self.report_routes();
         self.report_policies();
-        self.propose_route(route);
+        self.propose_route(change, route);
         Ok(Some(self.route_changed(change, route)))
     }
 
@@ -102,12 +108,16 @@ impl Reloader {
         let Generation(generation) = self.active.generation;
         info!(generation, policy = change.policy, route, "{message}");
         let (kind, cause) = (ChangeKind::RouteChanged, ChangeCause::Api);
-        self.journal
-            .note(kind, cause, self.active.generation, message.clone());
+        self.journal.note(kind, cause, self.active.generation, message);
+        self.route_answer(change, route)
+    }
+
+    /// Returns the answer to a change that is made.
+    pub(super) fn route_answer(&self, change: &RouteChange, route: usize) -> RouteAnswer {
         RouteAnswer {
-            message,
+            message: sentence(change, route),
             route,
-            generation,
+            generation: self.active.generation.0,
             overrides: self.status.overrides(),
         }
     }

@@ -244,6 +244,46 @@ async fn a_canary_and_its_promotion_are_taken_by_all_routers_or_by_none() {
 }
 
 #[tokio::test]
+async fn a_change_of_a_route_that_all_routers_get_at_once_is_made_once_and_answered_by_all() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let engines = fast_fleet(2).await;
+    let mine = sends_to(0, 1).unwrap();
+    let one = router(&site, "main", "one", &engines, &mine).await;
+    let two = router(&site, "main", "two", &engines, &mine).await;
+    let three = router(&site, "main", "three", &engines, &mine).await;
+    let routers = [&one, &two, &three];
+    for router in routers {
+        router.save_policy("new", &sends_to(1, 1).unwrap()).unwrap();
+    }
+    agreed(&routers).await;
+    for round in 0..4 {
+        for (action, body, decides) in [
+            ("canary", json!({ "percent": 50 }), "mine"),
+            ("promote", json!({}), "new"),
+            ("retract", json!({}), "mine"),
+        ] {
+            let path = format!("/admin/policies/new/{action}");
+            let sent = routers.map(|router| change(router, &path, &body));
+            for (status, answer) in futures_util::future::join_all(sent).await {
+                assert_eq!(status, StatusCode::OK, "{action} of round {round}: {answer}");
+                assert_eq!(answer["route"], 1, "{answer}");
+            }
+            // A router that gets it later finds it made.
+            let (status, answer) = change(&two, &path, &body).await;
+            assert_eq!(status, StatusCode::OK, "{action} again: {answer}");
+            applied(&one, "route", 3).await;
+            for router in routers {
+                let page = router.admin("/admin/policies").await.unwrap();
+                assert_eq!(page["routes"][0]["policy"], decides, "{action}: {page}");
+            }
+        }
+    }
+    let (status, answer) = change(&one, "/admin/policies/new/promote", &json!({})).await;
+    assert_eq!(status, StatusCode::CONFLICT, "it is tried no more: {answer}");
+}
+
+#[tokio::test]
 async fn a_canary_from_before_the_fleet_is_retracted_at_all_its_routers() {
     let site = NatsSite::new().unwrap();
     let Some(_nats) = site.start() else { return };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime_overrides::SharedOverride;
+use runtime_overrides::{RouteAction, RouteChange, SharedOverride};
 use serde::{Deserialize, Serialize};
 
 /// Decision on a route.
@@ -17,6 +17,9 @@ pub(super) struct RouteDecision {
     pub(super) active: RouteVersion,
     /// Policies that every router holds ready, for a switch by the next revision.
     pub(super) staged: Option<RouteVersion>,
+    /// Change that an operator requested, for other routers that get the same request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) change: Option<String>,
 }
 
 /// Policies of a route, with the components of those.
@@ -27,4 +30,22 @@ pub(super) struct RouteVersion {
     pub(super) policies: SharedOverride,
     /// SHA-256 of each component, by its name.
     pub(super) components: BTreeMap<String, String>,
+}
+
+impl RouteDecision {
+    /// Returns the policies that the route has in the end.
+    pub(super) fn outcome(&self) -> &RouteVersion {
+        self.staged.as_ref().unwrap_or(&self.active)
+    }
+
+    /// Returns the text of a change.
+    pub(super) fn text_of(change: &RouteChange) -> String {
+        let action = match change.action {
+            RouteAction::Promote => "promote",
+            RouteAction::Shadow(_) => "shadow",
+            RouteAction::Canary(_) => "canary",
+            RouteAction::Retract => "retract",
+        };
+        format!("{action} {}", change.policy)
+    }
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use admin_pages::control::{RefusedRouteChange, RouteAnswer};
 use agreement::{AgreedKey, AgreedKind, SubjectState};
-use replica_plane::{AgreedHandle, AgreedView};
-use runtime_overrides::{Overlays, RouteChange, RouteOverrides};
+use replica_plane::{AgreedHandle, AgreedView, ViewEntry};
+use runtime_overrides::{Overlays, RouteChange, RouteChangeError, RouteOverrides};
 use serde_json::json;
 
 use super::AgreedFollower;
@@ -22,7 +22,6 @@ pub(super) struct RouteStaging {
     before: RouteVersion,
     decision: RouteDecision,
     since: Instant,
-    is_switching: bool,
 }
 
 /// Progress of a change over the routers.
@@ -38,6 +37,7 @@ impl RouteStaging {
     /// Proposes the policies from before the change, in place of its last proposal.
     fn give_up(mut self, handle: &AgreedHandle) {
         self.decision.staged = None;
+        self.decision.change = None;
         self.decision.active = self.before;
         handle.propose(self.key, json!(self.decision), None);
     }
@@ -50,6 +50,17 @@ impl AgreedFollower {
         if let Some(staging) = &mut self.staging {
             staging.since = Instant::now().checked_sub(age).unwrap_or(staging.since);
         }
+    }
+
+    /// Returns whether the store has this decision of another router, and this router does not have its outcome yet.
+    fn is_under_way(&self, key: &AgreedKey, decision: &RouteDecision) -> bool {
+        let view = self.handle.view();
+        let Some(stored) = view.stored(key).filter(|_| !self.handle.is_proposed(key)) else {
+            return false;
+        };
+        let known = serde_json::from_value::<RouteDecision>(stored.entry.value.clone());
+        let known = known.ok().filter(|known| known.outcome() == decision.outcome());
+        known.is_some_and(|known| known.staged.is_some() || !self.handle.has_applied(key, stored.revision))
     }
 
     /// Returns the progress of the routers that must stage a change, at this revision.
@@ -123,23 +134,79 @@ impl Reloader {
             let full = "the store of the fleet's decisions has as many as it keeps";
             return Some(Err(RefusedRouteChange::Fleet(full.to_owned())));
         }
-        let stored = view.stored(&staging.key);
-        let stored = stored.filter(|known| known.entry.value == json!(staging.decision));
-        let Some(stored) = stored else {
-            let first = "another router decided on this route first";
-            return Some(Err(RefusedRouteChange::Fleet(first.to_owned())));
+        let Some(stored) = view.stored(&staging.key) else {
+            let removed = "the store of the fleet's decisions lost it";
+            return Some(Err(RefusedRouteChange::Fleet(removed.to_owned())));
         };
-        let revision = stored.revision;
-        Some(self.advance(staging, &view, revision))
+        Some(self.follow_stored(staging, &view, stored))
     }
 
-    /// Moves a staged change on, whose decision the store has.
-    fn advance(&mut self, mut staging: RouteStaging, view: &AgreedView, revision: u64) -> Answer {
-        let route = staging.decision.route;
-        if staging.is_switching {
-            // The look before applied the switch.
-            return Ok(Some(self.route_changed(&staging.change, route)));
+    /// Moves a change on by the entry that the store has: the own decision, or the same one of another router.
+    fn follow_stored(&mut self, mut staging: RouteStaging, view: &AgreedView, stored: &ViewEntry) -> Answer {
+        let decision = serde_json::from_value::<RouteDecision>(stored.entry.value.clone());
+        let same = decision.ok();
+        let same = same.filter(|decision| decision.outcome() == staging.decision.outcome());
+        let Some(decision) = same else {
+            return Err(self.overtaken(&staging, stored));
+        };
+        let has_switched = decision.staged.is_none();
+        if !has_switched {
+            staging.before = decision.active.clone();
         }
+        // The route's number is that of the own file.
+        let route = staging.decision.route;
+        staging.decision = RouteDecision { route, ..decision };
+        match has_switched {
+            true => self.switched(staging, stored.revision),
+            false => self.advance(staging, view, stored.revision),
+        }
+    }
+
+    /// Returns the refusal of a change in whose place another decision was accepted.
+    fn overtaken(&self, staging: &RouteStaging, stored: &ViewEntry) -> RefusedRouteChange {
+        let others = self.agreed.as_ref().map(AgreedFollower::live_routers);
+        let other = others
+            .iter()
+            .flatten()
+            .find(|other| other.router == stored.entry.by);
+        let name = other.and_then(|other| other.name.as_deref());
+        let by = name.unwrap_or(&stored.entry.by).to_owned();
+        let decision = serde_json::from_value::<RouteDecision>(stored.entry.value.clone());
+        match decision.is_ok_and(|decision| *decision.outcome() == staging.before) {
+            true => RefusedRouteChange::Fleet(format!("router `{by}` decided that the route stays as it is")),
+            false => RefusedRouteChange::Overtaken(by),
+        }
+    }
+
+    /// Answers a change that the fleet has switched to, once this router has.
+    fn switched(&mut self, staging: RouteStaging, revision: u64) -> Answer {
+        let Some(agreed) = self.agreed.as_mut() else {
+            return Ok(None);
+        };
+        let states = agreed.handle.states();
+        let state = states.get(&staging.key).filter(|(known, _)| *known == revision);
+        match state {
+            Some((_, SubjectState::Applied)) => {
+                Ok(Some(self.route_changed(&staging.change, staging.decision.route)))
+            }
+            Some((_, state)) if state.reason().is_some() => {
+                let why = state.reason().unwrap_or_default();
+                let why = format!("the others did, and this router cannot: {why}");
+                Err(RefusedRouteChange::Alone(why))
+            }
+            _ if staging.since.elapsed() > DEADLINE => {
+                let why = format!("the others did, and this router is not ready after {DEADLINE:?}");
+                Err(RefusedRouteChange::Alone(why))
+            }
+            _ => {
+                agreed.staging = Some(staging);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Moves a change on that is staged, by the decision that the store has.
+    fn advance(&mut self, mut staging: RouteStaging, view: &AgreedView, revision: u64) -> Answer {
         let Some(agreed) = self.agreed.as_mut() else {
             return Ok(None);
         };
@@ -163,7 +230,6 @@ impl Reloader {
                 }
                 let value = json!(staging.decision);
                 agreed.handle.propose(staging.key.clone(), value, None);
-                staging.is_switching = true;
                 staging.since = Instant::now();
                 agreed.staging = Some(staging);
                 Ok(None)
@@ -200,23 +266,55 @@ impl Reloader {
             route,
             active: before.clone(),
             staged: Some(staged),
+            change: Some(RouteDecision::text_of(change)),
         };
         if let Some(agreed) = &mut self.agreed {
-            agreed.handle.propose(key.clone(), json!(decision), objects);
+            if !agreed.is_under_way(&key, &decision) {
+                agreed.handle.propose(key.clone(), json!(decision), objects);
+            }
             agreed.staging = Some(RouteStaging {
                 change: change.clone(),
                 key,
                 before,
                 decision,
                 since: Instant::now(),
-                is_switching: false,
             });
         }
         Ok(true)
     }
 
+    /// Returns the answer to a change that is refused because another router made it: operators send a change to all
+    /// routers of a fleet.
+    pub(in crate::reload) fn made_by_fleet(
+        &self,
+        change: &RouteChange,
+        refused: &RouteChangeError,
+    ) -> Option<RouteAnswer> {
+        use RouteChangeError::{Decides, NotTried, NothingToRetract};
+        if !matches!(refused, NotTried(_) | Decides { .. } | NothingToRetract(_)) {
+            return None;
+        }
+        let handle = &self.agreed.as_ref().filter(|agreed| agreed.is_synced())?.handle;
+        let (view, text) = (handle.view(), RouteDecision::text_of(change));
+        let made = view.followed().find_map(|(key, known)| {
+            if key.kind() != AgreedKind::Route || !handle.has_applied(&key, known.revision) {
+                return None;
+            }
+            let decision = serde_json::from_value::<RouteDecision>(known.entry.value).ok()?;
+            let is_it = decision.staged.is_none() && decision.change.as_ref() == Some(&text);
+            is_it.then_some(decision.fingerprint)
+        });
+        let made = made?;
+        let mut routes = 1..=self.active_file().routes.len();
+        let route = routes.find(|route| {
+            let is_chosen = change.route.is_none_or(|chosen| chosen == *route);
+            is_chosen && RouteOverrides::fingerprint(self.active_file(), *route).as_ref() == Some(&made)
+        })?;
+        Some(self.route_answer(change, route))
+    }
+
     /// Proposes the policies of a route that this router changed alone.
-    pub(in crate::reload) fn propose_route(&self, route: usize) {
+    pub(in crate::reload) fn propose_route(&self, change: &RouteChange, route: usize) {
         let Some(agreed) = &self.agreed else {
             return;
         };
@@ -230,6 +328,7 @@ impl Reloader {
                 route,
                 active,
                 staged: None,
+                change: Some(RouteDecision::text_of(change)),
             };
             agreed.handle.propose(key, json!(decision), objects);
         }
