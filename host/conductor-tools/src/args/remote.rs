@@ -33,7 +33,7 @@ pub struct TrialArgs {
     pub shadow: bool,
 
     /// Run the policy as a canary for this percentage of the sessions.
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub canary: Option<f64>,
 }
 
@@ -48,7 +48,7 @@ pub struct DeployArgs {
     pub trial: TrialArgs,
 
     /// Share of the requests for which a shadow is called, up to 1 [default: the route's `shadow-sample`].
-    #[arg(long, value_name = "SHARE", requires = "shadow")]
+    #[arg(long, value_name = "SHARE", requires = "shadow", conflicts_with = "canary", value_parser = share)]
     pub sample: Option<f64>,
 
     /// Name of the policy at the router [default: the file's name].
@@ -75,4 +75,53 @@ pub struct DeployArgs {
     /// Routers.
     #[command(flatten)]
     pub router: RouterArgs,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse::<f64>().map_err(|error| error.to_string())?;
+    let parts = percent * 100.0;
+    let is_share = (0.999..=10_000.001).contains(&parts) && (parts - parts.round()).abs() <= 1e-6;
+    let bounds = "it must be at least 0.01 and at most 100, with at most two decimals";
+    is_share.then_some(percent).ok_or_else(|| bounds.to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().map_err(|error| error.to_string())?;
+    let is_share = share > 0.0 && share <= 1.0;
+    is_share
+        .then_some(share)
+        .ok_or_else(|| "it must be above 0 and at most 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Deploy {
+        #[command(flatten)]
+        args: DeployArgs,
+    }
+
+    fn parse(flags: &[&str]) -> Result<DeployArgs, clap::Error> {
+        let words = ["deploy", "mine.wasm"].iter().chain(flags);
+        Deploy::try_parse_from(words).map(|deploy| deploy.args)
+    }
+
+    #[test]
+    fn a_percentage_or_a_share_that_a_router_refuses_is_a_mistake_of_the_command_line() {
+        for percent in ["150", "0", "nan", "inf", "-5", "1.234", "five"] {
+            let canary = format!("--canary={percent}");
+            assert!(parse(&[&canary]).is_err(), "{percent}");
+        }
+        for sample in ["0", "2", "nan", "-1"] {
+            let sample = format!("--sample={sample}");
+            assert!(parse(&["--shadow", &sample]).is_err(), "{sample}");
+        }
+        assert!(parse(&["--canary", "5", "--sample", "0.5"]).is_err());
+        assert_eq!(parse(&["--canary", "40.5"]).unwrap().trial.canary, Some(40.5));
+        assert_eq!(parse(&["--shadow", "--sample", "1"]).unwrap().sample, Some(1.0));
+    }
 }

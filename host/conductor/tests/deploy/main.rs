@@ -191,6 +191,73 @@ async fn changes_that_cannot_be_are_refused_and_change_nothing() {
 }
 
 #[tokio::test]
+async fn a_deployment_that_is_refused_leaves_the_bytes_of_the_canary() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let split = |more: &str| {
+        config(
+            &fleet,
+            "",
+            "",
+            &format!("{ROUND_ROBIN}\nsplit = {{ round-robin = 50, {more} }}"),
+        )
+    };
+    let router = round_robin(&fleet).await;
+    let bytes = sends_to(0, 1).unwrap();
+    router.save_policy("mine", &bytes).unwrap();
+    router.save_config(&split("mine = 10, random = 40")).unwrap();
+    let before = router
+        .admin_shows("/admin/policies", "the canary is there", |page| {
+            page["routes"][0]["canaries"]["mine"] == 0.1
+        })
+        .await;
+    let (file, none) = (component(folder.path(), 2), router.path("policies/new.wasm"));
+    // The router refuses the last one, as its shares are too large together.
+    for (flags, code) in [
+        (&["--canary", "150"] as &[&str], 2),
+        (&["--canary", "nan"], 2),
+        (&["--canary", "10", "--route", "9"], 1),
+        (&["--canary", "60"], 1),
+    ] {
+        for name in ["mine", "new"] {
+            let run = policy(&router, &[&["deploy", &file, "--name", name], flags].concat()).await;
+            assert_eq!(run.code, code, "{run:?}");
+            let kept = fs::read(router.path("policies/mine.wasm")).unwrap();
+            assert!(kept == bytes && !none.exists(), "{run:?}");
+        }
+    }
+    let of = |page: &Value| {
+        let mut policies = page["policies"].as_array().unwrap().iter();
+        let mine = policies.find(|policy| policy["name"] == "mine").unwrap();
+        mine["version"].clone()
+    };
+    let shown = router
+        .admin_shows("/admin/policies", "the version from before is active", |page| {
+            of(page) == of(&before)
+        })
+        .await;
+    assert_eq!(shown["routes"], before["routes"]);
+}
+
+#[tokio::test]
+async fn without_the_admin_key_nothing_is_deployed() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let key = folder.path().join("key");
+    fs::write(&key, "secret").unwrap();
+    let server = format!("admin-api-key = {{ file = \"{}\" }}", key.display());
+    let router = TestRouter::start(&config(&fleet, &server, "", ROUND_ROBIN))
+        .await
+        .unwrap();
+    let file = component(folder.path(), 1);
+    let run = policy(&router, &["deploy", &file, "--shadow"]).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("--admin-key-file"), "{run:?}");
+    assert!(!router.path("policies/mine.wasm").exists());
+    let key = key.to_str().unwrap();
+    let run = policy(&router, &["deploy", &file, "--shadow", "--admin-key-file", key]).await;
+    assert_eq!(run.code, 0, "{run:?}");
+}
+
+#[tokio::test]
 async fn a_shadow_of_a_rolled_back_policy_runs_and_promotes_no_other_version() {
     let fleet = fleet().await;
     let router = round_robin(&fleet).await;

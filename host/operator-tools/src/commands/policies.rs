@@ -8,9 +8,18 @@ use serde_json::{Value, json};
 
 use super::fleet_table::short;
 use crate::Exit;
-use crate::admin::{RouterAnswer, RouterSet, in_a_path};
+use crate::admin::{RemoteError, RouterAnswer, RouterSet, in_a_path};
 use crate::args::{ChangePolicyArgs, PromoteArgs, RouterArgs, StatusArgs};
 use crate::units::age;
+
+/// Change of a policy that was sent to routers.
+#[derive(Debug)]
+pub struct PolicyChanged {
+    /// Exit of the command.
+    pub exit: Exit,
+    /// Set where every router refused: nothing changed.
+    pub is_refused: bool,
+}
 
 /// Shows the policies of routers.
 ///
@@ -43,9 +52,10 @@ pub fn status(args: &StatusArgs) -> Result<Exit> {
 /// # Errors
 /// If the output cannot be written.
 pub fn roll_back(args: &ChangePolicyArgs) -> Result<Exit> {
-    change(&args.router, &args.name, "rollback", None, |page| {
+    let changed = change(&args.router, &args.name, "rollback", None, |page| {
         show(page, unix_ms())
-    })
+    })?;
+    Ok(changed.exit)
 }
 
 /// Makes routers load a policy's file again.
@@ -53,9 +63,10 @@ pub fn roll_back(args: &ChangePolicyArgs) -> Result<Exit> {
 /// # Errors
 /// If the output cannot be written.
 pub fn resume(args: &ChangePolicyArgs) -> Result<Exit> {
-    change(&args.router, &args.name, "resume", None, |page| {
+    let changed = change(&args.router, &args.name, "resume", None, |page| {
         show(page, unix_ms())
-    })
+    })?;
+    Ok(changed.exit)
 }
 
 /// Makes a candidate the policy of its route.
@@ -64,7 +75,8 @@ pub fn resume(args: &ChangePolicyArgs) -> Result<Exit> {
 /// If the output cannot be written.
 pub fn promote(args: &PromoteArgs) -> Result<Exit> {
     let body = json!({ "route": args.route });
-    change(&args.router, &args.name, "promote", Some(&body), show_override)
+    let changed = change(&args.router, &args.name, "promote", Some(&body), show_override)?;
+    Ok(changed.exit)
 }
 
 /// Ends what was done with a policy over HTTP.
@@ -73,14 +85,15 @@ pub fn promote(args: &PromoteArgs) -> Result<Exit> {
 /// If the output cannot be written.
 pub fn retract(args: &PromoteArgs) -> Result<Exit> {
     let body = json!({ "route": args.route });
-    change(&args.router, &args.name, "retract", Some(&body), show_override)
+    let changed = change(&args.router, &args.name, "retract", Some(&body), show_override)?;
+    Ok(changed.exit)
 }
 
 /// Runs a policy as a shadow or a canary: `action` with its body.
 ///
 /// # Errors
 /// If the output cannot be written.
-pub fn begin_trial(args: &RouterArgs, name: &str, action: &str, body: &Value) -> Result<Exit> {
+pub fn begin_trial(args: &RouterArgs, name: &str, action: &str, body: &Value) -> Result<PolicyChanged> {
     change(args, name, action, Some(body), show_override)
 }
 
@@ -90,13 +103,17 @@ fn change(
     action: &str,
     body: Option<&Value>,
     show: impl Fn(&Value) -> String,
-) -> Result<Exit> {
+) -> Result<PolicyChanged> {
     let routers = RouterSet::of(args)?;
     let path = format!("/admin/policies/{}/{action}", in_a_path(name));
     let path = &path;
     let answers = routers.every(|client| async move { client.post(path, body).await });
     let text = of_each(&routers, &answers, show);
-    routers.print(&answers, &text)
+    let is_refusal = |answer: &RouterAnswer| matches!(answer.page, Err(RemoteError::Refused { .. }));
+    Ok(PolicyChanged {
+        is_refused: answers.iter().all(is_refusal),
+        exit: routers.print(&answers, &text)?,
+    })
 }
 
 /// Returns the text of each page, under the address of its router if there are several.

@@ -1,27 +1,32 @@
 //! `conductor policy deploy`: a policy on its way into service at a running router, step by step.
 //!
 //! `deploy` checks the component, puts it into the policy folder, which the router and this command share, waits until
-//! the router has loaded these very bytes, and then has it tried out. No code goes over HTTP.
+//! the router has loaded these very bytes, and then has it tried out. No code goes over HTTP. What a router would refuse
+//! is checked first. If a trial is refused nevertheless, the folder gets its former bytes back: those of a canary decide.
+
+mod placed;
+mod refusal;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use conductor_config::check_policy_name;
+use observability::error_chain;
 use operator_tools::admin::{AdminClient, RemoteError, RouterSet};
-use operator_tools::commands::policies::begin_trial;
+use operator_tools::args::RouterArgs;
+use operator_tools::commands::policies::{PolicyChanged, begin_trial};
 use policy_store::builtin;
 use serde_json::{Value, json};
-use thiserror::Error;
 use tokio::time::sleep;
 
+use self::placed::PlacedFile;
+use self::refusal::DeployError;
 use super::check::check as check_policy;
 use super::component::ComponentFile;
-use super::settings::admin_url;
+use super::settings::{self, SettingsError, admin_url};
 use crate::args::{DeployArgs, SettingsArgs};
 use crate::{Exit, UsageError, print};
 
@@ -29,47 +34,6 @@ use crate::{Exit, UsageError, print};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two polls.
 const PAUSE: Duration = Duration::from_millis(200);
-
-/// A policy is not deployed.
-#[derive(Debug, Error)]
-pub(crate) enum DeployError {
-    #[error("failed to deploy `{name}`: {why}; give it another name with --name")]
-    Name { name: String, why: String },
-    #[error(
-        "failed to deploy `{0}`: it is a builtin, which a file does not replace; give it another name with --name"
-    )]
-    Builtin(String),
-    #[error(
-        "failed to deploy `{0}`: it decides already, and its new bytes would decide every request at once; give it another name with \
-         --name"
-    )]
-    Decides(String),
-    #[error(
-        "failed to deploy `{name}`: it decides {percent} percent of the sessions of route {route} already, and its new bytes would \
-         decide them at once; end that first with `conductor policy retract {name}`, or give it another name with --name"
-    )]
-    DecidesShare { name: String, percent: f64, route: u64 },
-    #[error("failed to deploy `{name}`: the router takes it from {source_of}, not from its policy folder")]
-    Elsewhere { name: String, source_of: String },
-    #[error(
-        "failed to deploy `{0}`: an operator rolled these bytes back; `conductor policy resume {0}` accepts them again"
-    )]
-    HeldBack(String),
-    #[error(
-        "failed to find the policy folder: the router has no `policy-dir`; set it, or name the folder with --policy-dir"
-    )]
-    NoFolder,
-    #[error("failed to write `{}`", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error(
-        "the router did not load `{file}` within {PATIENCE:?}, and no trial began{why}; is that the `policy-dir` of this router?"
-    )]
-    NotSeen { file: String, why: String },
-}
 
 /// Deploys a component as a shadow or a canary.
 pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
@@ -83,6 +47,9 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
         config: args.config.clone(),
         ..SettingsArgs::default()
     };
+    if let Err(SettingsError::NoSuchPolicy { config, .. }) = settings::read(&settings, &name) {
+        return Err(UsageError::new(DeployError::NoFolderInFile { name, config }).into());
+    }
     let report = check_policy(&subject, &settings, &args.gate)?;
     if !report.is_ok() {
         eprint!("{report}");
@@ -106,25 +73,67 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
     // Routers of one machine may share a folder.
     let mut folders = BTreeSet::new();
     for page in &pages {
-        let folder = folder_of(args, page)?;
+        let folder = folder_of(args, &name, page)?;
         check_place(&name, page, args.policy_dir.is_none().then_some(&*folder))?;
         check_share(&name, page, args.trial.canary.unwrap_or(0.0))?;
+        check_route(&name, page, args.route)?;
         folders.insert(folder);
     }
-    for folder in &folders {
-        let file = put(folder, &name, &subject.bytes)?;
-        eprintln!("{name}: waiting until the router has loaded {}", file.display());
+    for answer in routers.every(|client| client.get("/admin/me")) {
+        check_key(&name, &answer.router, &answer.page?)?;
     }
-    for (client, page) in routers.clients().iter().zip(&pages) {
-        let file = folder_of(args, page)?.join(format!("{name}.wasm"));
-        routers.wait(wait_for(client, &name, &subject.sha256(), &file))?;
+    let mut placed = Vec::new();
+    for folder in &folders {
+        match PlacedFile::put(folder, &name, &subject.bytes) {
+            Ok(file) => placed.push(file),
+            Err(error) => {
+                take_back(&name, &placed);
+                return Err(error.into());
+            }
+        }
+    }
+    let begun = begin(args, &named, &routers, &subject, &pages);
+    match &begun {
+        Ok(begun) if !begun.is_refused => {}
+        _ => take_back(&name, &placed),
+    }
+    Ok(begun?.exit)
+}
+
+/// Begins the trial once the routers have the bytes.
+fn begin(
+    args: &DeployArgs,
+    named: &RouterArgs,
+    routers: &RouterSet,
+    subject: &ComponentFile,
+    pages: &[Value],
+) -> Result<PolicyChanged> {
+    let name = &subject.name;
+    for (client, page) in routers.clients().iter().zip(pages) {
+        let file = folder_of(args, name, page)?.join(format!("{name}.wasm"));
+        eprintln!("{name}: waiting until the router has loaded {}", file.display());
+        routers.wait(wait_for(client, name, &subject.sha256(), &file))?;
     }
     let (action, mut body) = match args.trial.canary {
         Some(percent) => ("canary", json!({ "percent": percent })),
         None => ("shadow", json!({ "sample": args.sample })),
     };
     body["route"] = json!(args.route);
-    begin_trial(&named, &name, action, &body)
+    begin_trial(named, name, action, &body)
+}
+
+/// Takes the files of a trial back that did not begin.
+fn take_back(name: &str, placed: &[PlacedFile]) {
+    for file in placed {
+        let path = file.path().display();
+        match file.take_back() {
+            Ok(()) => eprintln!("{name}: no trial began, and {path} is as before"),
+            Err(error) => eprintln!(
+                "{name}: no trial began, and {path} keeps the new bytes: {}",
+                error_chain(&error)
+            ),
+        }
+    }
 }
 
 fn check_name(name: &str) -> Result<(), DeployError> {
@@ -166,10 +175,44 @@ fn by_hand(args: &DeployArgs, subject: &ComponentFile, error: &RemoteError) -> R
     Ok(Exit::Failure)
 }
 
-fn folder_of(args: &DeployArgs, page: &Value) -> Result<PathBuf, DeployError> {
-    let configured = || page["policy_dir"].as_str().map(PathBuf::from);
-    let folder = args.policy_dir.clone().or_else(configured);
-    folder.ok_or(DeployError::NoFolder)
+/// Returns the policy folder of a router, by its path on this machine.
+fn folder_of(args: &DeployArgs, name: &str, page: &Value) -> Result<PathBuf, DeployError> {
+    let configured = page["policy_dir"].as_str().map(PathBuf::from);
+    let mut policies = page["policies"].as_array().into_iter().flatten();
+    // A table of the file may name a file of any folder.
+    let is_known = policies.any(|policy| policy["name"] == name);
+    let given = args
+        .policy_dir
+        .clone()
+        .filter(|_| configured.is_some() || is_known);
+    given
+        .or(configured)
+        .ok_or_else(|| DeployError::NoFolder(name.to_owned()))
+}
+
+fn check_route(name: &str, page: &Value, route: Option<usize>) -> Result<(), DeployError> {
+    let routes = page["routes"].as_array().map_or(0, Vec::len);
+    match route.filter(|route| !(1..=routes).contains(route)) {
+        Some(route) => Err(DeployError::NoSuchRoute {
+            name: name.to_owned(),
+            route,
+            routes,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Checks the key by the page of the sender's rights, before anything is changed.
+fn check_key(name: &str, router: &str, me: &Value) -> Result<(), DeployError> {
+    let needs_key = me["key_configured"] == true && me["role"] == "reader";
+    match needs_key {
+        true => Err(DeployError::Key {
+            name: name.to_owned(),
+            router: router.to_owned(),
+            key: if me["key"] == "none" { "missing" } else { "wrong" },
+        }),
+        false => Ok(()),
+    }
 }
 
 /// Checks whether new bytes under that name would decide something at once, or not be loaded. `folder` is the policy
@@ -222,26 +265,6 @@ fn check_share(name: &str, page: &Value, percent: f64) -> Result<(), DeployError
         }
     }
     Ok(())
-}
-
-/// Puts a component into the folder, whole or not at all; a router may be watching it.
-fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, DeployError> {
-    let file = folder.join(format!("{name}.wasm"));
-    let part = folder.join(format!(".{name}.wasm.part"));
-    let written = File::create(&part).and_then(|mut part| {
-        part.write_all(bytes)?;
-        part.sync_data()
-    });
-    let written = written.and_then(|()| fs::rename(&part, &file));
-    if written.is_err() {
-        // Hidden files are no policies.
-        let _ = fs::remove_file(&part);
-    }
-    written.map_err(|source| DeployError::Write {
-        path: file.clone(),
-        source,
-    })?;
-    Ok(file)
 }
 
 /// Waits until the router has these bytes under that name.
@@ -312,14 +335,19 @@ mod tests {
     }
 
     #[test]
-    fn a_component_is_put_in_place_whole_and_nothing_else_is_left() {
-        let folder = tempfile::tempdir().unwrap();
-        for bytes in [b"one".as_slice(), b"two"] {
-            let file = put(folder.path(), "mine", bytes).unwrap();
-            assert_eq!(fs::read(file).unwrap(), bytes);
+    fn a_route_that_does_not_exist_and_a_missing_key_are_refused() {
+        let page = json!({ "routes": [{ "route": 1 }, { "route": 2 }] });
+        assert!(check_route("mine", &page, None).is_ok() && check_route("mine", &page, Some(2)).is_ok());
+        for route in [0, 3] {
+            let refused = check_route("mine", &page, Some(route));
+            assert!(matches!(refused, Err(DeployError::NoSuchRoute { routes: 2, .. })));
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert!(put(&folder.path().join("none"), "mine", b"x").is_err());
+        let key = |configured: bool, role: &str| {
+            let me = json!({ "key_configured": configured, "role": role, "key": "none" });
+            check_key("mine", "http://a:1", &me)
+        };
+        assert!(key(false, "reader").is_ok() && key(true, "admin").is_ok());
+        assert!(key(true, "reader").is_err_and(|refused| refused.to_string().contains("is missing")));
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! Reasons for which a policy is not deployed.
+
+use std::io;
+use std::path::PathBuf;
+
+use local_files::ADMIN_API_KEY;
+use thiserror::Error;
+
+use super::PATIENCE;
+
+/// A policy is not deployed.
+#[derive(Debug, Error)]
+pub(super) enum DeployError {
+    #[error("failed to deploy `{name}`: {why}; give it another name with --name")]
+    Name { name: String, why: String },
+    #[error(
+        "failed to deploy `{0}`: it is a builtin, which a file does not replace; give it another name with --name"
+    )]
+    Builtin(String),
+    #[error(
+        "failed to deploy `{0}`: it decides already, and its new bytes would decide every request at once; give it another name with \
+         --name"
+    )]
+    Decides(String),
+    #[error(
+        "failed to deploy `{name}`: it decides {percent} percent of the sessions of route {route} already, and its new bytes would \
+         decide them at once; end that first with `conductor policy retract {name}`, or give it another name with --name"
+    )]
+    DecidesShare { name: String, percent: f64, route: u64 },
+    #[error("failed to deploy `{name}`: the router takes it from {source_of}, not from its policy folder")]
+    Elsewhere { name: String, source_of: String },
+    #[error(
+        "failed to deploy `{0}`: an operator rolled these bytes back; `conductor policy resume {0}` accepts them again"
+    )]
+    HeldBack(String),
+    #[error(
+        "failed to deploy `{0}`: the router has no policy folder; set `policy-dir` at the top of its configuration file"
+    )]
+    NoFolder(String),
+    #[error(
+        "failed to deploy `{name}`: `{config}` has no policy folder; set `policy-dir` at its top, and reload the router"
+    )]
+    NoFolderInFile { name: String, config: String },
+    #[error("failed to deploy `{name}`: there is no route {route}: the router has {routes}, counted from 1")]
+    NoSuchRoute {
+        name: String,
+        route: usize,
+        routes: usize,
+    },
+    #[error(
+        "failed to deploy `{name}`: the router at `{router}` requires an admin key for it, and the sent one is {key}; set \
+         {ADMIN_API_KEY}, or name a file with --admin-key-file"
+    )]
+    Key {
+        name: String,
+        router: String,
+        key: &'static str,
+    },
+    #[error("failed to write `{}`, or to read what it has", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the router did not load `{file}` within {PATIENCE:?}, and no trial began{why}; is that the `policy-dir` of this router?"
+    )]
+    NotSeen { file: String, why: String },
+}
