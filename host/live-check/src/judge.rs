@@ -4,10 +4,11 @@ use conductor_config::Tokenize;
 use routing::{Dialect, Role};
 
 use crate::observed::{
-    Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
+    Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, ShownDialect,
+    Tokens,
 };
 use crate::report::LiveCheck;
-use crate::target::{TokenMethod, WorkerTarget};
+use crate::target::{PoolDialect, TokenMethod, WorkerTarget};
 
 /// Maximum difference in seconds between a worker's clock and ours without a warning.
 const MOST_SKEW: f64 = 2.0;
@@ -23,8 +24,8 @@ const EVENTS_HINT: &str = "start vLLM or SGLang with --kv-events-config \
 pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveCheck> {
     let reached = match &observed.reached {
         Some(Ok(reached)) => reached,
-        Some(Err(why)) => return vec![unreachable(target, why)],
-        None => return vec![unreachable(target, "it was not queried")],
+        Some(Err(unreached)) => return vec![unreachable(target, &unreached.why, unreached.is_tls)],
+        None => return vec![unreachable(target, "it was not queried", false)],
     };
     let mut checks = vec![reachable(target, reached)];
     checks.push(models(target, observed.models.as_ref()));
@@ -40,11 +41,22 @@ pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveChec
     checks
 }
 
-fn unreachable(target: &WorkerTarget, why: &str) -> LiveCheck {
-    let hint = format!(
-        "check that the engine runs, that {} is its address, and that no firewall is between",
-        target.url
-    );
+fn unreachable(target: &WorkerTarget, why: &str, is_tls: bool) -> LiveCheck {
+    let hint = match is_tls {
+        // The text of the TLS library.
+        true if why.contains("CaUsedAsEndEntity") => {
+            "the certificate is that of an authority (CA:TRUE): give the engine one with \
+            basicConstraints=CA:FALSE"
+                .to_owned()
+        }
+        true => {
+            "correct `ca` or `server-name` of [pools.NAME.tls], or the certificate of the engine".to_owned()
+        }
+        false => format!(
+            "check that the engine runs, that {} is its address, and that no firewall is between",
+            target.url
+        ),
+    };
     LiveCheck::fail("reachable", format!("failed to {why}"), hint)
 }
 
@@ -136,15 +148,14 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-const TOKENIZER: &str = "tokenizer";
-
 fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck> {
+    const CHECK: &str = "tokenizer";
     let tokens = tokens?;
     let own = match &tokens.of_router {
         Some(Err(why)) => {
             let message = format!("the router's tokenizer for `{}` failed to {why}", tokens.model);
             return Some(LiveCheck::fail(
-                TOKENIZER,
+                CHECK,
                 message,
                 "correct `tokenizer` of [models.NAME]",
             ));
@@ -157,11 +168,11 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
     let needed = own.is_none() && matches!(method, TokenMethod::As(Tokenize::Worker));
     let missing = |message: String, hint: &str| match needed {
         true => LiveCheck::warn(
-            TOKENIZER,
+            CHECK,
             format!("{message}: policies see no cached prefixes of text prompts"),
             hint,
         ),
-        false => LiveCheck::pass(TOKENIZER, format!("{message}; the router does not need it")),
+        false => LiveCheck::pass(CHECK, format!("{message}; the router does not need it")),
     };
     let theirs = match &tokens.of_worker {
         Page::Read(theirs) => theirs,
@@ -177,19 +188,15 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
     };
     let Some(own) = own else {
         let message = format!("/tokenize makes {} tokens of the probe text", theirs.len());
-        return Some(LiveCheck::pass(TOKENIZER, message));
+        return Some(LiveCheck::pass(CHECK, message));
     };
-    Some(compared_tokens(&tokens.model, own, theirs))
-}
-
-/// Compares the tokens of the router and of the worker for the same text.
-fn compared_tokens(model: &str, own: &[u32], theirs: &[u32]) -> LiveCheck {
     if own == theirs {
         let message = format!(
-            "the router and the worker make the same {} tokens for `{model}`",
-            own.len()
+            "the router and the worker make the same {} tokens for `{}`",
+            own.len(),
+            tokens.model
         );
-        return LiveCheck::pass(TOKENIZER, message);
+        return Some(LiveCheck::pass(CHECK, message));
     }
     let at = own
         .iter()
@@ -197,12 +204,13 @@ fn compared_tokens(model: &str, own: &[u32], theirs: &[u32]) -> LiveCheck {
         .take_while(|(own, theirs)| own == theirs)
         .count();
     let message = format!(
-        "the router and the worker make other tokens for `{model}`: {} and {} of them, other from token {at} on",
+        "the router and the worker make other tokens for `{}`: {} and {} of them, other from token {at} on",
+        tokens.model,
         own.len(),
         theirs.len(),
     );
     let hint = "name the tokenizer of the very model that the worker serves in [models.NAME]: with another one no prefix is found";
-    LiveCheck::fail(TOKENIZER, message, hint)
+    Some(LiveCheck::fail(CHECK, message, hint))
 }
 
 const KV_EVENTS: &str = "kv-events";
@@ -264,8 +272,10 @@ const CONNECTOR: &str = "connector";
 
 /// Checks the prefill/decode dialect.
 fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
-    let dialect = target.dialect?;
     let role = target.role.as_str();
+    if target.dialect == PoolDialect::Absent {
+        return None;
+    }
     let plays = observed.disaggregation.as_deref().unwrap_or(role);
     let is_other = match plays {
         "null" => target.role != Role::Mixed,
@@ -280,6 +290,9 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
             "correct `role` of the worker, or start the engine in that mode",
         ));
     }
+    let Some(dialect) = target.dialect.named() else {
+        return detected(target, observed);
+    };
     let Some(address) = target
         .bootstrap
         .as_deref()
@@ -291,13 +304,8 @@ fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
         );
         return Some(LiveCheck::pass(CONNECTOR, message));
     };
-    Some(bootstrap(dialect, role, address, observed.bootstrap.as_ref()?))
-}
-
-/// Checks the bootstrap server of a prefill worker.
-fn bootstrap(dialect: Dialect, role: &str, address: &str, page: &Page<Bootstrap>) -> LiveCheck {
     let hint = bootstrap_hint(dialect);
-    match page {
+    Some(match observed.bootstrap.as_ref()? {
         Page::Read(Bootstrap::Up) => LiveCheck::pass(
             CONNECTOR,
             format!("{role}; the bootstrap server {address} answers"),
@@ -333,7 +341,25 @@ fn bootstrap(dialect: Dialect, role: &str, address: &str, page: &Page<Bootstrap>
             format!("failed to reach the bootstrap server {address}: {why}"),
             hint,
         ),
+    })
+}
+
+/// Checks whether the router's detection would find the dialect by a prefill worker's pages.
+fn detected(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
+    if target.role != Role::Prefill {
+        return None;
     }
+    Some(match &observed.shown {
+        Some(ShownDialect { dialect, evidence }) => LiveCheck::pass(
+            CONNECTOR,
+            format!("prefill; {evidence} shows {}", dialect.as_str()),
+        ),
+        None => LiveCheck::warn(
+            CONNECTOR,
+            "shows no connector on /server_info, its bootstrap server or /metrics: requests are not split unless an answer shows it",
+            "start the engine with its connector, correct `bootstrap` of the worker, or name `dialect` of the pool",
+        ),
+    })
 }
 
 fn bootstrap_hint(dialect: Dialect) -> &'static str {
@@ -396,7 +422,7 @@ mod tests {
             name: "w".to_owned(),
             url: "http://a:1".to_owned(),
             role: Role::Mixed,
-            dialect: None,
+            dialect: PoolDialect::Absent,
             bootstrap: None,
             health_path: "/health".to_owned(),
             served: ServedModels {
@@ -430,6 +456,41 @@ mod tests {
         };
         assert_eq!(check(&["m"]), CheckResult::Pass);
         assert_eq!(check(&[]), CheckResult::Warn);
+    }
+
+    #[test]
+    fn a_prefill_worker_that_shows_no_connector_is_warned_of_where_the_dialect_is_detected() {
+        let check = |role: Role, dialect: PoolDialect, shown: Option<Dialect>| {
+            let worker = WorkerTarget {
+                role,
+                dialect,
+                ..worker()
+            };
+            let observed = Observed {
+                shown: shown.map(|dialect| ShownDialect {
+                    dialect,
+                    evidence: "/server_info".to_owned(),
+                }),
+                ..Observed::default()
+            };
+            connector(&worker, &observed).map(|check| check.result)
+        };
+        let (auto, none) = (PoolDialect::Detected, None);
+        assert_eq!(check(Role::Prefill, auto, none), Some(CheckResult::Warn));
+        assert_eq!(
+            check(Role::Prefill, auto, Some(Dialect::Nixl)),
+            Some(CheckResult::Pass)
+        );
+        assert_eq!(check(Role::Decode, auto, none), None);
+        assert_eq!(check(Role::Mixed, PoolDialect::Absent, none), None);
+    }
+
+    #[test]
+    fn a_worker_whose_certificate_is_refused_gets_advice_on_certificates() {
+        let hint = |why: &str, is_tls: bool| unreachable(&worker(), why, is_tls).hint.unwrap_or_default();
+        assert!(hint("begin TLS: UnknownIssuer", true).contains("`ca`"));
+        assert!(hint("begin TLS: Other(OtherError(CaUsedAsEndEntity))", true).contains("CA:FALSE"));
+        assert!(hint("connect", false).contains("firewall"));
     }
 
     #[test]

@@ -23,7 +23,8 @@ use self::observed::Observed;
 pub use self::report::{CheckResult, LiveCheck, LiveReport, PoolReport, WorkerReport};
 pub use self::sketch::{WorkerSketch, sketch_all};
 pub use self::target::{
-    EventsTarget, ModelTokens, PoolTarget, ProbeAccess, ServedModels, TokenMethod, Tokenizing, WorkerTarget,
+    EventsTarget, ModelTokens, PoolDialect, PoolTarget, ProbeAccess, ServedModels, TokenMethod, Tokenizing,
+    WorkerTarget,
 };
 pub use self::text::{Glyphs, render};
 
@@ -50,7 +51,7 @@ fn report_pool<'o>(target: &PoolTarget, observed: impl Fn(&WorkerTarget) -> &'o 
     let workers = target.workers.iter();
     PoolReport {
         pool: target.name.clone(),
-        dialect: target.dialect.map(|dialect| dialect.as_str()),
+        dialect: target.dialect.named().map(|dialect| dialect.as_str()),
         workers: workers
             .map(|worker| report_worker(worker, observed(worker)))
             .collect(),

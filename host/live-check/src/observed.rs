@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kv_feed::FeedProbe;
+use routing::Dialect;
 
 /// All answers of one worker. Only `reached` has a value if the worker could not be reached.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     /// Health page.
-    pub(crate) reached: Option<Result<Reached, String>>,
+    pub(crate) reached: Option<Result<Reached, Unreached>>,
     pub(crate) models: Option<Page<Vec<ListedModel>>>,
     /// Page `/version`.
     pub(crate) version: Option<Page<String>>,
@@ -20,6 +21,24 @@ pub(crate) struct Observed {
     pub(crate) bootstrap: Option<Page<Bootstrap>>,
     /// Role in SGLang's `/server_info`: `prefill`, `decode` or `null`.
     pub(crate) disaggregation: Option<String>,
+    /// Dialect that a prefill worker shows, if the router detects it.
+    pub(crate) shown: Option<ShownDialect>,
+}
+
+/// Dialect that a worker shows on its pages.
+#[derive(Debug)]
+pub(crate) struct ShownDialect {
+    pub(crate) dialect: Dialect,
+    /// Page that shows it.
+    pub(crate) evidence: String,
+}
+
+/// Reason why a worker gave no answer.
+#[derive(Debug)]
+pub(crate) struct Unreached {
+    pub(crate) why: String,
+    /// Set if the TLS handshake failed.
+    pub(crate) is_tls: bool,
 }
 
 /// An answer of the health page.

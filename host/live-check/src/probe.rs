@@ -5,19 +5,23 @@ use std::time::Duration;
 use conductor_config::{KvEvents, Tokenize};
 use http::StatusCode;
 use http::header::DATE;
-use inference_api::{EventSource, Tokenized, engine_ids};
+use inference_api::{EventSource, Tokenized, engine_ids, server_dialect};
 use kv_feed::{CurveKeys, probe};
 use routing::{Dialect, Role};
 use serde::Deserialize;
 use serde_json::json;
 use tokenize::{Budget, Model, Rendered, TokenizationCache};
-use worker_client::{Authorization, ConnectionsSpec, WorkerClient, WorkerClientError, WorkerReply};
+use worker_client::{
+    Authorization, ConnectError, ConnectionsSpec, SendError, UrlError, WorkerClient, WorkerClientError,
+    WorkerReply,
+};
 
 use crate::clock;
 use crate::observed::{
-    Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens,
+    Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, ShownDialect,
+    Tokens, Unreached,
 };
-use crate::target::{TokenMethod, WorkerTarget};
+use crate::target::{PoolDialect, TokenMethod, WorkerTarget};
 use kv_plane::{PageTls, SourceAnswer, SourceClient, trusted_sources};
 use observability::error_chain;
 
@@ -41,18 +45,19 @@ pub(crate) async fn observe(target: &WorkerTarget) -> Observed {
     );
     let client = match client {
         Ok(client) => client,
-        Err(error) => return unreached(&error),
+        Err(error) => return unreached(&error, false),
     };
     let reached = match client.get(&target.health_path).await {
         Ok(reply) => reached(&reply),
-        Err(error) => return unreached(&error),
+        Err(error) => return unreached(&error, is_of_tls(&error)),
     };
-    let (models, version, disaggregation, events, bootstrap) = tokio::join!(
+    let (models, version, disaggregation, events, bootstrap, shown) = tokio::join!(
         models(&client, target.served.list_path.as_deref()),
         version(&client),
         disaggregation(&client, target),
         events(target),
         bootstrap(target),
+        shown_dialect(&client, target),
     );
     let model = probed_model(target, models.as_ref());
     let tokens = tokens(&client, target, model).await;
@@ -64,13 +69,26 @@ pub(crate) async fn observe(target: &WorkerTarget) -> Observed {
         events: Some(events),
         bootstrap,
         disaggregation,
+        shown,
     }
 }
 
-fn unreached(error: &(dyn std::error::Error + 'static)) -> Observed {
+fn unreached(error: &(dyn std::error::Error + 'static), is_tls: bool) -> Observed {
+    let why = error_chain(error);
     Observed {
-        reached: Some(Err(error_chain(error))),
+        reached: Some(Err(Unreached { why, is_tls })),
         ..Observed::default()
+    }
+}
+
+/// Returns whether the TLS handshake failed.
+fn is_of_tls(error: &WorkerClientError) -> bool {
+    match error {
+        WorkerClientError::Forward { source, .. } => matches!(
+            source.downcast_ref::<SendError>(),
+            Some(SendError::Connect(ConnectError::Tls { .. }))
+        ),
+        _ => false,
     }
 }
 
@@ -150,7 +168,10 @@ async fn disaggregation(client: &WorkerClient, target: &WorkerTarget) -> Option<
     struct ServerInfo {
         disaggregation_mode: Option<String>,
     }
-    if target.dialect != Some(Dialect::Sglang) {
+    if !matches!(
+        target.dialect,
+        PoolDialect::Detected | PoolDialect::Named(Dialect::Sglang)
+    ) {
         return None;
     }
     let reply = client.get("/server_info").await.ok()?;
@@ -165,7 +186,10 @@ fn probed_model(target: &WorkerTarget, models: Option<&Page<Vec<ListedModel>>>) 
         _ => &[],
     };
     let listed = listed.iter().map(|model| &model.id);
-    let names: Vec<&String> = target.served.models.iter().chain(listed).collect();
+    // The worker refuses a name that it does not list; `models` fails there.
+    let is_served = |name: &&String| listed.clone().any(|known| known == *name) || listed.len() == 0;
+    let configured = target.served.models.iter().filter(is_served);
+    let names: Vec<&String> = configured.chain(listed.clone()).collect();
     let rank = |name: &&&String| match target.tokenizing.of(name) {
         TokenMethod::Local(_) => 0,
         TokenMethod::As(Tokenize::Worker) => 1,
@@ -183,15 +207,38 @@ async fn tokens(client: &WorkerClient, target: &WorkerTarget, model: Option<Stri
     };
     let body = json!({ "model": model, "prompt": PROBE_TEXT, "add_special_tokens": true });
     let reply = client.post("/tokenize", body.to_string().into()).await;
-    let of_worker = page(reply, |body| {
-        let tokenized = Tokenized::parse(body).map_err(|error| error_chain(&error))?;
-        Ok(tokenized.tokens)
-    });
+    let refusal = reply.as_ref().ok().and_then(refusal_of_model);
+    let of_worker = match refusal {
+        Some(why) => Page::Failed(why),
+        None => page(reply, |body| {
+            let tokenized = Tokenized::parse(body).map_err(|error| error_chain(&error))?;
+            Ok(tokenized.tokens)
+        }),
+    };
     Some(Tokens {
         of_worker,
         of_router: local.as_deref().map(own_tokens),
         model,
     })
+}
+
+/// Returns the message of a page that exists, and that has no such model. A missing page has no error of the API.
+fn refusal_of_model(reply: &WorkerReply) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Refused {
+        error: Option<Message>,
+        message: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Message {
+        message: String,
+    }
+    if reply.status != StatusCode::NOT_FOUND {
+        return None;
+    }
+    let refused: Refused = serde_json::from_slice(&reply.body).ok()?;
+    let message = refused.error.map(|error| error.message).or(refused.message)?;
+    Some(format!("the worker answered {}: {message}", reply.status))
 }
 
 fn own_tokens(model: &Model) -> Result<Vec<u32>, String> {
@@ -271,24 +318,62 @@ async fn probe_endpoint(endpoint: String, replay: Option<String>, curve: Option<
 /// Queries the bootstrap server of a prefill worker, where its connector has one.
 async fn bootstrap(target: &WorkerTarget) -> Option<Page<Bootstrap>> {
     let address = target.bootstrap.as_deref()?;
-    if target.role != Role::Prefill {
+    if target.role != Role::Prefill || target.dialect == PoolDialect::Detected {
         return None;
     }
-    let client = WorkerClient::new(
-        address,
-        &ConnectionsSpec::default(),
-        Authorization::Drop,
-        PATIENCE,
-    );
-    let client = match client {
+    let client = match bootstrap_client(address) {
         Ok(client) => client,
         Err(error) => return Some(Page::Failed(error_chain(&error))),
     };
     Some(match target.dialect {
-        Some(Dialect::Sglang) => page(client.get("/health").await, |_| Ok(Bootstrap::Up)),
-        _ => page(client.get("/query").await, |body| {
-            let engines = engine_ids(body).ok_or("the answer has no engine ids")?;
-            Ok(Bootstrap::Engines(engines))
-        }),
+        PoolDialect::Named(Dialect::Sglang) => page(client.get("/health").await, |_| Ok(Bootstrap::Up)),
+        _ => engines(&client).await,
+    })
+}
+
+fn bootstrap_client(address: &str) -> Result<WorkerClient, UrlError> {
+    WorkerClient::new(
+        address,
+        &ConnectionsSpec::default(),
+        Authorization::Drop,
+        PATIENCE,
+    )
+}
+
+/// Reads the engine ids of Mooncake's bootstrap server.
+async fn engines(client: &WorkerClient) -> Page<Bootstrap> {
+    page(client.get("/query").await, |body| {
+        let engines = engine_ids(body).ok_or("the answer has no engine ids")?;
+        Ok(Bootstrap::Engines(engines))
+    })
+}
+
+/// Returns the dialect that a prefill worker shows on the pages which the router's detection queries.
+async fn shown_dialect(client: &WorkerClient, target: &WorkerTarget) -> Option<ShownDialect> {
+    if target.dialect != PoolDialect::Detected || target.role != Role::Prefill {
+        return None;
+    }
+    let body = async |path: &str| {
+        let reply = client.get(path).await.ok()?;
+        reply.status.is_success().then_some(reply.body)
+    };
+    if let Some((dialect, _)) = body("/server_info").await.and_then(|info| server_dialect(&info)) {
+        let evidence = "/server_info".to_owned();
+        return Some(ShownDialect { dialect, evidence });
+    }
+    if let Some(address) = target.bootstrap.as_deref()
+        && let Ok(client) = bootstrap_client(address)
+        && let Page::Read(_) = engines(&client).await
+    {
+        return Some(ShownDialect {
+            dialect: Dialect::Mooncake,
+            evidence: format!("the bootstrap server {address}"),
+        });
+    }
+    let metrics = body("/metrics").await?;
+    let has_nixl = String::from_utf8_lossy(&metrics).contains("vllm:nixl_");
+    has_nixl.then(|| ShownDialect {
+        dialect: Dialect::Nixl,
+        evidence: "/metrics".to_owned(),
     })
 }

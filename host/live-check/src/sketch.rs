@@ -13,7 +13,7 @@ use worker_client::{Authorization, ConnectionsSpec, WorkerClient};
 
 use crate::observed::{EndpointProbe, EventEndpoint, Events, Observed, Page};
 use crate::probe;
-use crate::target::{EventsTarget, ProbeAccess, ServedModels, Tokenizing, WorkerTarget};
+use crate::target::{EventsTarget, PoolDialect, ProbeAccess, ServedModels, Tokenizing, WorkerTarget};
 
 /// Workers that are queried at the same time.
 const CONCURRENT_WORKERS: usize = 16;
@@ -97,7 +97,7 @@ fn bare_target(url: &str) -> Result<WorkerTarget, TlsError> {
         name: url.to_owned(),
         url: url.to_owned(),
         role: Role::Mixed,
-        dialect: None,
+        dialect: PoolDialect::Absent,
         bootstrap: None,
         health_path: "/health".to_owned(),
         served: ServedModels {
@@ -175,7 +175,7 @@ fn events(events: Option<&Events>) -> String {
 
 fn problem(observed: &Observed) -> Option<String> {
     match (&observed.reached, &observed.models) {
-        (Some(Err(error)), _) => Some(format!("not reached: {error}")),
+        (Some(Err(error)), _) => Some(format!("not reached: {}", error.why)),
         (_, Some(Page::Unauthorized(status))) => Some(format!(
             "its models are behind a key ({status}): set `authorization` of the pool"
         )),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use conductor_config::{KvEvents, Tokenize};
+use conductor_config::{KvEvents, PdConfig, Tokenize};
 use kv_feed::CurveKeys;
 use kv_plane::Target;
 use routing::{Dialect, Role};
@@ -10,13 +10,24 @@ use tokenize::Model;
 use wildmatch::WildMatch;
 use worker_client::{Authorization, ConnectionsSpec};
 
+/// Configured dialect of a pool's hand-over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolDialect {
+    /// The pool splits no requests.
+    Absent,
+    /// The running router detects it (`auto`).
+    Detected,
+    /// The configuration names it.
+    Named(Dialect),
+}
+
 /// One pool.
 #[derive(Debug)]
 pub struct PoolTarget {
     /// Name in the configuration.
     pub name: String,
-    /// Configured dialect of the hand-over.
-    pub dialect: Option<Dialect>,
+    /// Dialect of the hand-over.
+    pub dialect: PoolDialect,
     /// Configured workers.
     pub workers: Vec<WorkerTarget>,
 }
@@ -31,7 +42,7 @@ pub struct WorkerTarget {
     /// Configured role.
     pub role: Role,
     /// Dialect of its pool.
-    pub dialect: Option<Dialect>,
+    pub dialect: PoolDialect,
     /// URL of its bootstrap server, `http://host:port`.
     pub bootstrap: Option<String>,
     /// Path of its health page.
@@ -101,6 +112,25 @@ pub struct ProbeAccess {
     pub connections: ConnectionsSpec,
     /// Key of its pool.
     pub authorization: Authorization,
+}
+
+impl PoolDialect {
+    /// Returns the dialect of a pool by its `pd`.
+    #[must_use]
+    pub fn of(pd: Option<&PdConfig>) -> Self {
+        match pd {
+            None => Self::Absent,
+            Some(pd) => pd.dialect.map_or(Self::Detected, Self::Named),
+        }
+    }
+
+    /// Returns the named dialect.
+    pub(crate) fn named(self) -> Option<Dialect> {
+        match self {
+            Self::Named(dialect) => Some(dialect),
+            Self::Absent | Self::Detected => None,
+        }
+    }
 }
 
 impl ModelTokens {

@@ -6,7 +6,8 @@ use conductor_config::{Config, ModelConfig, ModelTokenize, PoolConfig, WorkerCon
 use external_resources::ExternalResources;
 use kv_plane::FeedPlan;
 use live_check::{
-    EventsTarget, ModelTokens, PoolTarget, ProbeAccess, ServedModels, TokenMethod, Tokenizing, WorkerTarget,
+    EventsTarget, ModelTokens, PoolDialect, PoolTarget, ProbeAccess, ServedModels, TokenMethod, Tokenizing,
+    WorkerTarget,
 };
 use proxy::PoolSpec;
 use routing::Fleet;
@@ -43,7 +44,7 @@ impl Targets<'_> {
         let workers = pool.workers.iter();
         PoolTarget {
             name: pool.name.clone(),
-            dialect: pool.pd.as_ref().and_then(|pd| pd.dialect),
+            dialect: PoolDialect::of(pool.pd.as_ref()),
             workers: workers.map(|worker| self.worker(worker, pool, spec)).collect(),
         }
     }
@@ -57,7 +58,7 @@ impl Targets<'_> {
             name: worker.name.clone(),
             url: worker.url.clone(),
             role: worker.role,
-            dialect: pool.pd.as_ref().and_then(|pd| pd.dialect),
+            dialect: PoolDialect::of(pool.pd.as_ref()),
             bootstrap: bootstrap.map(str::to_owned),
             health_path: health_path(pool),
             served: ServedModels {

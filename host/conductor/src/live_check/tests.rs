@@ -86,6 +86,8 @@ async fn a_model_or_adapter_that_is_not_served_fails() {
         let models = find(only_worker(&report), "models");
         assert_eq!(models.result, CheckResult::Fail);
         assert_eq!(models.message, "does not serve `llama`; it serves `mock`");
+        let tokenizer = find(only_worker(&report), "tokenizer");
+        assert_eq!(tokenizer.result, CheckResult::Pass, "{tokenizer:?}");
     }
 }
 
@@ -142,6 +144,38 @@ async fn a_prefill_worker_whose_bootstrap_server_knows_its_engine_passes_and_wit
     let connector = find(only_worker(&report), "connector");
     assert_eq!(connector.result, CheckResult::Fail, "{connector:?}");
     assert_eq!(report.failed, 1);
+}
+
+#[tokio::test]
+async fn a_page_that_refuses_the_model_is_not_taken_for_a_missing_page() {
+    let refusing = server(
+        "HTTP/1.1 404 Not Found\r\ncontent-length: 55\r\nconnection: close\r\n\r\n\
+         {\"error\": {\"message\": \"The model `a` does not exist.\"}}",
+    )
+    .await;
+    let worker = format!(
+        "[[pools.chat.workers]]\nurl = \"http://{refusing}\"\nmodels = [\"a\"]\nkv-events = \"off\"\n"
+    );
+    let report = live(&format!("[pools.chat.model-list]\npath = \"off\"\n{worker}")).await;
+    let message = &find(only_worker(&report), "tokenizer").message;
+    assert!(message.contains("The model `a` does not exist."), "{message}");
+}
+
+#[tokio::test]
+async fn a_dialect_that_is_detected_is_shown_and_engines_without_a_connector_are_warned_of() {
+    let fleet = SplitFleet::start(PdDialect::Mooncake, (1, 1), |_| {})
+        .await
+        .unwrap();
+    let auto = fleet.detected_toml("main", "");
+    let report = live(&auto).await;
+    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    let connector = find(only_worker(&report), "connector");
+    assert!(connector.message.contains("mooncake-connector"), "{connector:?}");
+    fleet.prefill[0].faults().bootstrap_down(true).await.unwrap();
+    let report = live(&auto).await;
+    let connector = find(only_worker(&report), "connector");
+    assert_eq!(connector.result, CheckResult::Warn, "{connector:?}");
+    assert!(connector.message.contains("not split"), "{connector:?}");
 }
 
 #[tokio::test]
