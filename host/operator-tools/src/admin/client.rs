@@ -15,7 +15,7 @@ use serde_json::Value;
 use worker_client::tls::{WorkerTls, WorkerTlsParts};
 use worker_client::{ConnectError, SendError, ServerClientError, WorkerClient, WorkerClientError, read_body};
 
-use super::error::{ADDRESS, RUNS, RemoteError, SECURE, TRUST};
+use super::error::{ADDRESS, NOT_A_SERVER, RUNS, RemoteError, SECURE, TRUST};
 use super::events::EventStream;
 use super::printable::printable;
 use crate::args::RouterArgs;
@@ -153,7 +153,7 @@ impl AdminClient {
                 return RemoteError::Timeout { url, limit };
             }
             WorkerClientError::Forward { source, .. } => match source.downcast_ref::<SendError>() {
-                Some(SendError::Connect(error @ ConnectError::Tls { .. })) => (error_chain(error), TRUST),
+                Some(SendError::Connect(error @ ConnectError::Tls { .. })) => trust(error),
                 Some(SendError::Connect(error)) => (error_chain(error), RUNS),
                 Some(error @ SendError::BadAnswer(_)) if self.url.starts_with("http://") => {
                     (cause(error), SECURE)
@@ -177,6 +177,17 @@ impl AdminClient {
             eprintln!("{method} {}{path}: {status} after {took}", self.url);
         }
     }
+}
+
+/// Returns the cause of a failed TLS handshake, and its cure.
+fn trust(error: &ConnectError) -> (String, &'static str) {
+    let cause = error_chain(error);
+    // The text of the TLS library.
+    let fix = match cause.contains("CaUsedAsEndEntity") {
+        true => NOT_A_SERVER,
+        false => TRUST,
+    };
+    (cause, fix)
 }
 
 /// Returns the cause of a request without an answer. The texts of [`SendError`] speak of a worker.

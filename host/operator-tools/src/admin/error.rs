@@ -73,7 +73,7 @@ pub enum RemoteError {
         source: TlsError,
     },
     /// The router refuses.
-    #[error("the router at `{router}` refused: {message} ({status}){}", key_hint(*status))]
+    #[error("the router at `{router}` refused: {message} ({status}){}", hint(*status, page))]
     Refused {
         /// Address of the router.
         router: String,
@@ -105,16 +105,23 @@ pub enum RemoteError {
 /// Cure if nothing listens at an address.
 pub(super) const RUNS: &str = "check that it runs, and name its admin listener (`admin-listen` of [server]) with --admin or CONDUCTOR_ADMIN";
 /// Cure if the connection fails otherwise.
-pub(super) const ADDRESS: &str = "name its admin listener with --admin or CONDUCTOR_ADMIN";
+pub(super) const ADDRESS: &str =
+    "name its admin listener (`admin-listen` of [server]) with --admin or CONDUCTOR_ADMIN";
 
 /// Cure if the TLS handshake fails.
 pub(super) const TRUST: &str = "name the authorities of its certificate with --admin-ca or CONDUCTOR_ADMIN_CA, or write http:// if it has no [server.admin-tls]";
+/// Cure if the certificate is that of an authority. A self-signed certificate of `openssl req -x509` is one by default.
+pub(super) const NOT_A_SERVER: &str = "its certificate is that of an authority (CA:TRUE), which no server may have: make one with basicConstraints=CA:FALSE";
 /// Cure if a plain request gets an answer that is not HTTP.
 pub(super) const SECURE: &str = "if it has [server.admin-tls], write https:// before its address";
 
-fn key_hint(status: StatusCode) -> String {
+fn hint(status: StatusCode, page: &Value) -> String {
     match status {
         StatusCode::UNAUTHORIZED => format!("; set {ADMIN_API_KEY}, or name a file with --admin-key-file"),
+        // The listener of clients has `/status`, and no other page of an operator.
+        StatusCode::NOT_FOUND if page["error"]["code"] == "unknown_path" => {
+            format!("; is that the listener of the clients? {ADDRESS}")
+        }
         _ => String::new(),
     }
 }
@@ -124,5 +131,24 @@ impl RemoteError {
     #[must_use]
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_without_admin_pages_is_answered_with_the_name_of_the_other_one() {
+        let refused = |code: &str| RemoteError::Refused {
+            router: "http://a:8080".to_owned(),
+            status: StatusCode::NOT_FOUND,
+            message: "unknown path `/admin/reload`".to_owned(),
+            page: Box::new(json!({ "error": { "code": code } })),
+        };
+        assert!(refused("unknown_path").to_string().contains("--admin"));
+        assert!(!refused("policy_not_found").to_string().contains("--admin"));
     }
 }
