@@ -7,7 +7,10 @@ cd "$(dirname "$0")"
 out=${CONDUCTOR_OUT:-$PWD}
 # PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
 install() {
-    echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2
+    case ${CONDUCTOR_INSTALL:-} in
+    1) echo "build.sh: installs $1, which is missing; this may take minutes:" >&2 ;;
+    *) echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2 ;;
+    esac
     shift
     case $1 in
     venv) echo "  python3 -m venv $2 && $2/bin/pip install $3==$4" >&2 ;;
