@@ -189,12 +189,13 @@ fn read(mut root: Section<'_>, known: &Known<'_>) -> (Config, BTreeMap<String, U
     let in_folder = in_folder.as_deref();
     let server = server::read(root.section("server", "`[server]`"), known);
     let clients = clients::read(root.item("clients").as_ref(), report);
-    let log = log::read(root.section("log", "`[log]`"));
+    let log = log::read(root.section("log", "`[log]`"), known.files);
     let metrics = metrics::read(root.section("metrics", "`[metrics]`"));
     let index = index::read(root.section("index", "`[index]`"));
     let kv_events = feeds::read(root.section("kv-events", "`[kv-events]`"));
     let indexer = indexer::read(root.section("indexer", "`[indexer]`"), &server);
-    let record = record::read(root.section("record", "`[record]`"), log.access_file());
+    let record = root.section("record", "`[record]`");
+    let record = record::read(record, log.access_file(), known.files);
     let traces = traces::read(root.section("traces", "`[traces]`"));
     let replicas = replicas::read(root.section("replicas", "`[replicas]`"));
     let policy_compile = compile::read(root.section("policy-compile", "`[policy-compile]`"));

@@ -8,6 +8,7 @@ use crate::document::section::Section;
 use crate::document::source::{Mark, Source};
 use crate::document::suggest;
 use crate::document::value::{Item, Text};
+use crate::known::PolicyFiles;
 use crate::record;
 
 /// `[log]`.
@@ -73,7 +74,7 @@ impl LogConfig {
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-pub(crate) fn read(section: Option<Section<'_>>) -> LogConfig {
+pub(crate) fn read(section: Option<Section<'_>>, files: &dyn PolicyFiles) -> LogConfig {
     let default = LogConfig::default();
     let Some(mut log) = section else {
         return default;
@@ -87,7 +88,7 @@ pub(crate) fn read(section: Option<Section<'_>>) -> LogConfig {
             default.format,
             &[("text", LogFormat::Text), ("json", LogFormat::Json)],
         ),
-        access: log.item("access").and_then(|item| read_access(&item)),
+        access: log.item("access").and_then(|item| read_access(&item, files)),
         access_sample: log
             .item("access-sample")
             .and_then(|item| item.not_negative(1.0))
@@ -99,11 +100,14 @@ pub(crate) fn read(section: Option<Section<'_>>) -> LogConfig {
     config
 }
 
-fn read_access(item: &Item<'_>) -> Option<AccessOutput> {
+fn read_access(item: &Item<'_>, files: &dyn PolicyFiles) -> Option<AccessOutput> {
     let path = record::read_file(item, "access.jsonl")?;
     Some(match path.to_str() {
         Some("-") => AccessOutput::Stdout,
-        _ => AccessOutput::File(path),
+        _ => {
+            record::warn_of_folder(item, &path, files);
+            AccessOutput::File(path)
+        }
     })
 }
 

@@ -8,6 +8,7 @@ use crate::document::code::Code;
 use crate::document::report::Problem;
 use crate::document::section::Section;
 use crate::document::value::Item;
+use crate::known::PolicyFiles;
 
 /// `[record]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +57,11 @@ impl Default for RecordConfig {
 }
 
 /// Reads the section. `access` is the file of the access log.
-pub(crate) fn read(section: Option<Section<'_>>, access: Option<&Path>) -> RecordConfig {
+pub(crate) fn read(
+    section: Option<Section<'_>>,
+    access: Option<&Path>,
+    files: &dyn PolicyFiles,
+) -> RecordConfig {
     let default = RecordConfig::default();
     let Some(mut record) = section else {
         return default;
@@ -93,6 +98,9 @@ pub(crate) fn read(section: Option<Section<'_>>, access: Option<&Path>) -> Recor
         shadow_file.report.push(problem.help(help));
     }
     for (item, path) in [(&file, &config.file), (&shadow_file, &config.shadow_file)] {
+        if let (Some(item), Some(path)) = (item, path) {
+            warn_of_folder(item, path, files);
+        }
         if let Some(item) = item
             && meet(path.as_deref(), access)
         {
@@ -107,6 +115,21 @@ pub(crate) fn read(section: Option<Section<'_>>, access: Option<&Path>) -> Recor
     }
     record.finish();
     config
+}
+
+/// Warns of a file whose folder does not exist: the router makes none.
+pub(crate) fn warn_of_folder(item: &Item<'_>, path: &Path, files: &dyn PolicyFiles) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| files.is_missing(folder)) {
+        let message = format!(
+            "the folder `{}` of `{}` does not exist",
+            folder.display(),
+            item.key
+        );
+        let problem = Problem::new(Code::MissingFolder, &item.span, message);
+        item.report
+            .push(problem.help("create it: until then every line of the file is lost"));
+    }
 }
 
 /// Returns `true` if one of the two files is the other, or a rotated version of it.
