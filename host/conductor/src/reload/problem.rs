@@ -127,6 +127,7 @@ pub(crate) fn log_warnings(warnings: &Diagnostics) {
             help,
             ..
         } = warning;
+        let help = help.map(|help| help.replace('\n', " "));
         warn!(line, column, help, "configuration: {message}");
     }
 }

@@ -18,7 +18,7 @@ const FORMER_DIALECT: &str = "mooncake";
 #[command(next_help_heading = "Instead of a file", group = ArgGroup::new(FLEET_GROUP).multiple(true))]
 pub struct FleetArgs {
     /// Worker for prefill and decode; may be given several times. `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`; Conductor queries the worker for absent endpoints.
-    #[arg(long, value_name = "URL", group = FLEET_GROUP)]
+    #[arg(long, value_name = "URL", num_args = 1.., group = FLEET_GROUP)]
     pub worker: Vec<String>,
 
     /// Workers for prefill and decode, with or without separate prefill and decode workers. Port and key as with `--prefill`.

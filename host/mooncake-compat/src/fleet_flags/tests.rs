@@ -48,6 +48,12 @@ fn refused(line: &str, expected: &str) {
 }
 
 #[test]
+fn several_workers_may_follow_one_flag() {
+    let repeated = valid("--worker http://a:1 --worker http://b:2");
+    assert_eq!(valid("--worker http://a:1 http://b:2"), repeated);
+}
+
+#[test]
 fn workers_become_a_valid_configuration() {
     check(
         "--policy round-robin --worker http://127.0.0.1:1 \

@@ -5,6 +5,8 @@ use serde_json::Value;
 
 /// Member with lines of a configuration. Its line breaks stay.
 const LINES: &str = "toml";
+/// Member with advice, which may have lines of a configuration. Its line breaks become spaces.
+const ADVICE: &str = "help";
 
 /// Returns the page with every control character spelt out. Clients choose ids and models, and may put control
 /// sequences into them.
@@ -18,6 +20,10 @@ pub fn printable(page: Value) -> Value {
             .map(|(name, member)| match member {
                 Value::String(text) if name == LINES => {
                     (name, Value::String(spelt_out(&text, true).into_owned()))
+                }
+                Value::String(text) if name == ADVICE => {
+                    let line = text.replace('\n', " ");
+                    (name, Value::String(spelt_out(&line, false).into_owned()))
                 }
                 member => (spelt_out(&name, false).into_owned(), printable(member)),
             })
@@ -43,6 +49,15 @@ mod tests {
         let page = json!({ "model": ["m\u{1b}[31m\nfake"], "plain": "caf\u{e9}", "a\u{1b}": 1 });
         let expected = json!({ "model": ["m\\u{1b}[31m\\nfake"], "plain": "caf\u{e9}", "a\\u{1b}": 1 });
         assert_eq!(printable(page), expected);
+    }
+
+    #[test]
+    fn advice_of_several_lines_is_one_line() {
+        let page = json!({ "help": "name it, for example\n[[routes]]\u{1b}" });
+        assert_eq!(
+            printable(page),
+            json!({ "help": "name it, for example [[routes]]\\u{1b}" })
+        );
     }
 
     #[test]

@@ -45,6 +45,10 @@ impl fmt::Display for ParamFaults {
         for (position, fault) in self.faults.iter().enumerate() {
             let separator = if position == 0 { "" } else { "; " };
             write!(f, "{separator}{}", fault.message)?;
+            // Of other faults, the message has the allowed values.
+            if let (ParamPlace::Name, Some(help)) = (fault.place, &fault.help) {
+                write!(f, ": {help}")?;
+            }
         }
         Ok(())
     }
