@@ -1,14 +1,11 @@
 //! Checks of a worker's answers against its configuration. Pure.
 
 use conductor_config::Tokenize;
-use routing::{Dialect, Role};
 
-use crate::observed::{
-    Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, ShownDialect,
-    Tokens,
-};
+use crate::connector;
+use crate::observed::{EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens};
 use crate::report::LiveCheck;
-use crate::target::{PoolDialect, TokenMethod, WorkerTarget};
+use crate::target::{TokenMethod, WorkerTarget};
 
 /// Maximum difference in seconds between a worker's clock and ours without a warning.
 const MOST_SKEW: f64 = 2.0;
@@ -35,7 +32,7 @@ pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveChec
         Some(events) => checks.extend(no_publisher(events)),
         None => {}
     }
-    checks.extend(connector(target, observed));
+    checks.extend(connector::check(target, observed));
     checks.push(clock(reached));
     checks.extend(observed.version.as_ref().map(version));
     checks
@@ -268,111 +265,6 @@ fn publisher(found: &EventEndpoint) -> LiveCheck {
     }
 }
 
-const CONNECTOR: &str = "connector";
-
-/// Checks the prefill/decode dialect.
-fn connector(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
-    let role = target.role.as_str();
-    if target.dialect == PoolDialect::Absent {
-        return None;
-    }
-    let plays = observed.disaggregation.as_deref().unwrap_or(role);
-    let is_other = match plays {
-        "null" => target.role != Role::Mixed,
-        plays => plays != role,
-    };
-    if is_other {
-        let message =
-            format!("is configured as {role}, and the engine runs with --disaggregation-mode {plays}");
-        return Some(LiveCheck::fail(
-            CONNECTOR,
-            message,
-            "correct `role` of the worker, or start the engine in that mode",
-        ));
-    }
-    let Some(dialect) = target.dialect.named() else {
-        return detected(target, observed);
-    };
-    let Some(address) = target
-        .bootstrap
-        .as_deref()
-        .filter(|_| target.role == Role::Prefill)
-    else {
-        let message = format!(
-            "{role} ({}); the engine has no page with more details",
-            dialect.as_str()
-        );
-        return Some(LiveCheck::pass(CONNECTOR, message));
-    };
-    let hint = bootstrap_hint(dialect);
-    Some(match observed.bootstrap.as_ref()? {
-        Page::Read(Bootstrap::Up) => LiveCheck::pass(
-            CONNECTOR,
-            format!("{role}; the bootstrap server {address} answers"),
-        ),
-        Page::Read(Bootstrap::Engines(engines)) if engines.is_empty() => {
-            let message = format!("the bootstrap server {address} has no engine yet");
-            LiveCheck::fail(
-                CONNECTOR,
-                message,
-                "wait until the engine has started, or read its log",
-            )
-        }
-        Page::Read(Bootstrap::Engines(engines)) => {
-            let ids: Vec<String> = engines
-                .iter()
-                .map(|(rank, id)| format!("rank {rank} is {id}"))
-                .collect();
-            LiveCheck::pass(
-                CONNECTOR,
-                format!(
-                    "{role}; the bootstrap server {address} reports {}",
-                    ids.join(", ")
-                ),
-            )
-        }
-        Page::Absent | Page::Unauthorized(_) => LiveCheck::fail(
-            CONNECTOR,
-            format!("{address} is no bootstrap server of {}", dialect.as_str()),
-            hint,
-        ),
-        Page::Failed(why) => LiveCheck::fail(
-            CONNECTOR,
-            format!("failed to reach the bootstrap server {address}: {why}"),
-            hint,
-        ),
-    })
-}
-
-/// Checks whether the router's detection would find the dialect by a prefill worker's pages.
-fn detected(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
-    if target.role != Role::Prefill {
-        return None;
-    }
-    Some(match &observed.shown {
-        Some(ShownDialect { dialect, evidence }) => LiveCheck::pass(
-            CONNECTOR,
-            format!("prefill; {evidence} shows {}", dialect.as_str()),
-        ),
-        None => LiveCheck::warn(
-            CONNECTOR,
-            "shows no connector on /server_info, its bootstrap server or /metrics: requests are not split unless an answer shows it",
-            "start the engine with its connector, correct `bootstrap` of the worker, or name `dialect` of the pool",
-        ),
-    })
-}
-
-fn bootstrap_hint(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Sglang => {
-            "correct `bootstrap` of the worker (--disaggregation-bootstrap-port of the engine)"
-        }
-        _ => {
-            "correct `bootstrap` of the worker (VLLM_MOONCAKE_BOOTSTRAP_PORT of the engine), or `dialect` of the pool"
-        }
-    }
-}
-
 fn clock(reached: &Reached) -> LiveCheck {
     const CHECK: &str = "clock";
     let Some(skew) = reached.skew else {
@@ -405,19 +297,20 @@ fn version(page: &Page<String>) -> LiveCheck {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
     use conductor_config::KvEvents;
+    use routing::Role;
     use worker_client::{Authorization, ConnectionsSpec};
 
     use super::*;
     use crate::report::CheckResult;
-    use crate::target::{EventsTarget, ProbeAccess, ServedModels, Tokenizing};
+    use crate::target::{EventsTarget, PoolDialect, ProbeAccess, ServedModels, Tokenizing};
 
     /// Returns a worker of a pool without a dialect.
-    fn worker() -> WorkerTarget {
+    pub(crate) fn worker() -> WorkerTarget {
         WorkerTarget {
             name: "w".to_owned(),
             url: "http://a:1".to_owned(),
@@ -456,33 +349,6 @@ mod tests {
         };
         assert_eq!(check(&["m"]), CheckResult::Pass);
         assert_eq!(check(&[]), CheckResult::Warn);
-    }
-
-    #[test]
-    fn a_prefill_worker_that_shows_no_connector_is_warned_of_where_the_dialect_is_detected() {
-        let check = |role: Role, dialect: PoolDialect, shown: Option<Dialect>| {
-            let worker = WorkerTarget {
-                role,
-                dialect,
-                ..worker()
-            };
-            let observed = Observed {
-                shown: shown.map(|dialect| ShownDialect {
-                    dialect,
-                    evidence: "/server_info".to_owned(),
-                }),
-                ..Observed::default()
-            };
-            connector(&worker, &observed).map(|check| check.result)
-        };
-        let (auto, none) = (PoolDialect::Detected, None);
-        assert_eq!(check(Role::Prefill, auto, none), Some(CheckResult::Warn));
-        assert_eq!(
-            check(Role::Prefill, auto, Some(Dialect::Nixl)),
-            Some(CheckResult::Pass)
-        );
-        assert_eq!(check(Role::Decode, auto, none), None);
-        assert_eq!(check(Role::Mixed, PoolDialect::Absent, none), None);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Live check: queries every worker of a configuration and compares the answers with the configuration.
 //!
-//! `target` is the configuration of a worker, `probe` queries the worker (the only part with I/O), `judge` makes a list
-//! of checks of both, `pool` compares the workers of a pool, and `text` prints.
+//! `target` is the configuration of a worker, `probe` queries the worker (the only part with I/O), `judge` and
+//! `connector` make a list of checks of both, `pool` compares the workers of a pool, and `text` prints.
 //! `sketch` queries workers that no configuration has yet. The check changes nothing: the router
 //! sends each of its queries too.
 
 mod clock;
+mod connector;
 mod judge;
 mod observed;
 mod pool;

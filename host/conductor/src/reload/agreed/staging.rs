@@ -296,20 +296,21 @@ impl Reloader {
         }
         let handle = &self.agreed.as_ref().filter(|agreed| agreed.is_synced())?.handle;
         let (view, text) = (handle.view(), RouteDecision::text_of(change));
-        let made = view.followed().find_map(|(key, known)| {
-            if key.kind() != AgreedKind::Route || !handle.has_applied(&key, known.revision) {
-                return None;
-            }
-            let decision = serde_json::from_value::<RouteDecision>(known.entry.value).ok()?;
-            let is_it = decision.staged.is_none() && decision.change.as_ref() == Some(&text);
-            is_it.then_some(decision.fingerprint)
-        });
-        let made = made?;
+        let is_made = |route: &usize| {
+            let Some(fingerprint) = RouteOverrides::fingerprint(self.active_file(), *route) else {
+                return false;
+            };
+            let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
+            let Some(known) = view.stored(&key) else {
+                return false;
+            };
+            let decision = serde_json::from_value::<RouteDecision>(known.entry.value.clone());
+            handle.has_applied(&key, known.revision)
+                && decision.is_ok_and(|made| made.staged.is_none() && made.change.as_ref() == Some(&text))
+        };
         let mut routes = 1..=self.active_file().routes.len();
-        let route = routes.find(|route| {
-            let is_chosen = change.route.is_none_or(|chosen| chosen == *route);
-            is_chosen && RouteOverrides::fingerprint(self.active_file(), *route).as_ref() == Some(&made)
-        })?;
+        let is_chosen = |route: &usize| change.route.is_none_or(|chosen| chosen == *route);
+        let route = routes.find(|route| is_chosen(route) && is_made(route))?;
         Some(self.route_answer(change, route))
     }
 
