@@ -212,14 +212,17 @@ async fn a_deployment_that_is_refused_leaves_the_bytes_of_the_canary() {
         .await;
     let (file, none) = (component(folder.path(), 2), router.path("policies/new.wasm"));
     // The router refuses the last one, as its shares are too large together.
-    for (flags, code) in [
-        (&["--canary", "150"] as &[&str], 2),
+    let refused: [(&[&str], i32); 4] = [
+        (&["--canary", "150"], 2),
         (&["--canary", "nan"], 2),
         (&["--canary", "10", "--route", "9"], 1),
         (&["--canary", "60"], 1),
-    ] {
+    ];
+    for (flags, code) in refused {
         for name in ["mine", "new"] {
-            let run = policy(&router, &[&["deploy", &file, "--name", name], flags].concat()).await;
+            let mut args = vec!["deploy", file.as_str(), "--name", name];
+            args.extend(flags);
+            let run = policy(&router, &args).await;
             assert_eq!(run.code, code, "{run:?}");
             let kept = fs::read(router.path("policies/mine.wasm")).unwrap();
             assert!(kept == bytes && !none.exists(), "{run:?}");
