@@ -193,18 +193,11 @@ async fn changes_that_cannot_be_are_refused_and_change_nothing() {
 #[tokio::test]
 async fn a_deployment_that_is_refused_leaves_the_bytes_of_the_canary() {
     let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
-    let split = |more: &str| {
-        config(
-            &fleet,
-            "",
-            "",
-            &format!("{ROUND_ROBIN}\nsplit = {{ round-robin = 50, {more} }}"),
-        )
-    };
+    let split = format!("{ROUND_ROBIN}\nsplit = {{ round-robin = 50, mine = 10, random = 40 }}");
     let router = round_robin(&fleet).await;
     let bytes = sends_to(0, 1).unwrap();
     router.save_policy("mine", &bytes).unwrap();
-    router.save_config(&split("mine = 10, random = 40")).unwrap();
+    router.save_config(&config(&fleet, "", "", &split)).unwrap();
     let before = router
         .admin_shows("/admin/policies", "the canary is there", |page| {
             page["routes"][0]["canaries"]["mine"] == 0.1
@@ -228,17 +221,7 @@ async fn a_deployment_that_is_refused_leaves_the_bytes_of_the_canary() {
             assert!(kept == bytes && !none.exists(), "{run:?}");
         }
     }
-    let of = |page: &Value| {
-        let mut policies = page["policies"].as_array().unwrap().iter();
-        let mine = policies.find(|policy| policy["name"] == "mine").unwrap();
-        mine["version"].clone()
-    };
-    let shown = router
-        .admin_shows("/admin/policies", "the version from before is active", |page| {
-            of(page) == of(&before)
-        })
-        .await;
-    assert_eq!(shown["routes"], before["routes"]);
+    assert_eq!(page(&router).await["routes"], before["routes"]);
 }
 
 #[tokio::test]
