@@ -145,14 +145,15 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
+const TOKENIZER: &str = "tokenizer";
+
 fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck> {
-    const CHECK: &str = "tokenizer";
     let tokens = tokens?;
     let own = match &tokens.of_router {
         Some(Err(why)) => {
             let message = format!("the router's tokenizer for `{}` failed to {why}", tokens.model);
             return Some(LiveCheck::fail(
-                CHECK,
+                TOKENIZER,
                 message,
                 "correct `tokenizer` of [models.NAME]",
             ));
@@ -165,11 +166,11 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
     let needed = own.is_none() && matches!(method, TokenMethod::As(Tokenize::Worker));
     let missing = |message: String, hint: &str| match needed {
         true => LiveCheck::warn(
-            CHECK,
+            TOKENIZER,
             format!("{message}: policies see no cached prefixes of text prompts"),
             hint,
         ),
-        false => LiveCheck::pass(CHECK, format!("{message}; the router does not need it")),
+        false => LiveCheck::pass(TOKENIZER, format!("{message}; the router does not need it")),
     };
     let theirs = match &tokens.of_worker {
         Page::Read(theirs) => theirs,
@@ -185,15 +186,19 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
     };
     let Some(own) = own else {
         let message = format!("/tokenize makes {} tokens of the probe text", theirs.len());
-        return Some(LiveCheck::pass(CHECK, message));
+        return Some(LiveCheck::pass(TOKENIZER, message));
     };
+    Some(compared_tokens(&tokens.model, own, theirs))
+}
+
+/// Compares the tokens of the router and of the worker for the same text.
+fn compared_tokens(model: &str, own: &[u32], theirs: &[u32]) -> LiveCheck {
     if own == theirs {
         let message = format!(
-            "the router and the worker make the same {} tokens for `{}`",
-            own.len(),
-            tokens.model
+            "the router and the worker make the same {} tokens for `{model}`",
+            own.len()
         );
-        return Some(LiveCheck::pass(CHECK, message));
+        return LiveCheck::pass(TOKENIZER, message);
     }
     let at = own
         .iter()
@@ -201,13 +206,12 @@ fn tokenizer(target: &WorkerTarget, tokens: Option<&Tokens>) -> Option<LiveCheck
         .take_while(|(own, theirs)| own == theirs)
         .count();
     let message = format!(
-        "the router and the worker make other tokens for `{}`: {} and {} of them, other from token {at} on",
-        tokens.model,
+        "the router and the worker make other tokens for `{model}`: {} and {} of them, other from token {at} on",
         own.len(),
         theirs.len(),
     );
     let hint = "name the tokenizer of the very model that the worker serves in [models.NAME]: with another one no prefix is found";
-    Some(LiveCheck::fail(CHECK, message, hint))
+    LiveCheck::fail(TOKENIZER, message, hint)
 }
 
 const KV_EVENTS: &str = "kv-events";

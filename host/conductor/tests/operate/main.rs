@@ -239,7 +239,7 @@ async fn followed(router: &TestRouter, args: &[&str]) -> String {
     run_of_follower(router, args).await.good()
 }
 
-async fn run_of_follower(router: &TestRouter, args: &[&str]) -> Run {
+async fn run_of_follower(router: &TestRouter, args: &[&str]) -> ProgramRun {
     let mut command = command(&["requests", "--follow", "--admin", router.admin.base()]);
     command.args(args);
     let mut followed = Box::pin(run(command));
