@@ -28,25 +28,35 @@ pub(crate) fn check(target: &WorkerTarget, observed: &Observed) -> Option<LiveCh
             "correct `role` of the worker, or start the engine in that mode",
         ));
     }
-    let Some(dialect) = target.dialect.named() else {
-        return detected(target, observed);
+    let (dialect, address, shows) = match (target.dialect.named(), &observed.shown) {
+        (Some(dialect), _) => (dialect, target.bootstrap.as_deref(), role.to_owned()),
+        (None, Some(Page::Read(shown))) => {
+            let shows = format!("{role}; {} shows {}", shown.evidence, shown.dialect.as_str());
+            (shown.dialect, shown.bootstrap.as_deref(), shows)
+        }
+        (None, shown) => return Some(undetected(shown.as_ref()?)),
     };
-    let Some(address) = target
-        .bootstrap
-        .as_deref()
-        .filter(|_| target.role == Role::Prefill)
-    else {
-        let message = format!(
+    if let Some(address) = address.filter(|_| target.role == Role::Prefill) {
+        let answer = observed.bootstrap.as_ref()?;
+        return Some(bootstrap(dialect, address, &shows, answer));
+    }
+    let message = match target.dialect {
+        PoolDialect::Detected => shows,
+        _ => format!(
             "{role} ({}); the engine has no page with more details",
             dialect.as_str()
-        );
-        return Some(LiveCheck::pass(CONNECTOR, message));
+        ),
     };
+    Some(LiveCheck::pass(CONNECTOR, message))
+}
+
+/// Checks the answer of a prefill worker's bootstrap server. `shows` is the start of a good message.
+fn bootstrap(dialect: Dialect, address: &str, shows: &str, answer: &Page<Bootstrap>) -> LiveCheck {
     let hint = bootstrap_hint(dialect);
-    Some(match observed.bootstrap.as_ref()? {
+    match answer {
         Page::Read(Bootstrap::Up) => LiveCheck::pass(
             CONNECTOR,
-            format!("{role}; the bootstrap server {address} answers"),
+            format!("{shows}; the bootstrap server {address} answers"),
         ),
         Page::Read(Bootstrap::Engines(engines)) if engines.is_empty() => {
             let message = format!("the bootstrap server {address} has no engine yet");
@@ -61,12 +71,10 @@ pub(crate) fn check(target: &WorkerTarget, observed: &Observed) -> Option<LiveCh
                 .iter()
                 .map(|(rank, id)| format!("rank {rank} is {id}"))
                 .collect();
+            let ids = ids.join(", ");
             LiveCheck::pass(
                 CONNECTOR,
-                format!(
-                    "{role}; the bootstrap server {address} reports {}",
-                    ids.join(", ")
-                ),
+                format!("{shows}; the bootstrap server {address} reports {ids}"),
             )
         }
         Page::Absent | Page::Unauthorized(_) => LiveCheck::fail(
@@ -79,25 +87,25 @@ pub(crate) fn check(target: &WorkerTarget, observed: &Observed) -> Option<LiveCh
             format!("failed to reach the bootstrap server {address}: {why}"),
             hint,
         ),
-    })
+    }
 }
 
-/// Checks whether the router's detection would find the dialect by a prefill worker's pages.
-fn detected(target: &WorkerTarget, observed: &Observed) -> Option<LiveCheck> {
-    if target.role != Role::Prefill {
-        return None;
-    }
-    Some(match &observed.shown {
-        Some(ShownDialect { dialect, evidence }) => LiveCheck::pass(
+/// Warns of a prefill worker whose pages show no dialect to the router's detection.
+fn undetected(shown: &Page<ShownDialect>) -> LiveCheck {
+    match shown {
+        Page::Unauthorized(status) => LiveCheck::warn(
             CONNECTOR,
-            format!("prefill; {evidence} shows {}", dialect.as_str()),
+            format!(
+                "/server_info answers {status}, and no other page shows a connector: requests are not split unless an answer shows it"
+            ),
+            "set `authorization` of the pool, or name its `dialect`",
         ),
-        None => LiveCheck::warn(
+        _ => LiveCheck::warn(
             CONNECTOR,
             "shows no connector on /server_info, its bootstrap server or /metrics: requests are not split unless an answer shows it",
             "start the engine with its connector, correct `bootstrap` of the worker, or name `dialect` of the pool",
         ),
-    })
+    }
 }
 
 fn bootstrap_hint(dialect: Dialect) -> &'static str {
@@ -119,28 +127,30 @@ mod tests {
 
     #[test]
     fn a_prefill_worker_that_shows_no_connector_is_warned_of_where_the_dialect_is_detected() {
-        let result = |role: Role, dialect: PoolDialect, shown: Option<Dialect>| {
+        let result = |role: Role, dialect: PoolDialect, shown: Option<Page<ShownDialect>>| {
             let worker = WorkerTarget {
                 role,
                 dialect,
                 ..worker()
             };
             let observed = Observed {
-                shown: shown.map(|dialect| ShownDialect {
-                    dialect,
-                    evidence: "/server_info".to_owned(),
-                }),
+                shown,
                 ..Observed::default()
             };
             check(&worker, &observed).map(|check| check.result)
         };
-        let (auto, none) = (PoolDialect::Detected, None);
-        assert_eq!(result(Role::Prefill, auto, none), Some(CheckResult::Warn));
+        let nixl = Page::Read(ShownDialect {
+            dialect: Dialect::Nixl,
+            evidence: "/metrics".to_owned(),
+            bootstrap: None,
+        });
+        let auto = PoolDialect::Detected;
         assert_eq!(
-            result(Role::Prefill, auto, Some(Dialect::Nixl)),
-            Some(CheckResult::Pass)
+            result(Role::Prefill, auto, Some(Page::Absent)),
+            Some(CheckResult::Warn)
         );
-        assert_eq!(result(Role::Decode, auto, none), None);
-        assert_eq!(result(Role::Mixed, PoolDialect::Absent, none), None);
+        assert_eq!(result(Role::Prefill, auto, Some(nixl)), Some(CheckResult::Pass));
+        assert_eq!(result(Role::Decode, auto, None), None);
+        assert_eq!(result(Role::Mixed, PoolDialect::Absent, None), None);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Observed {
     /// Role in SGLang's `/server_info`: `prefill`, `decode` or `null`.
     pub(crate) disaggregation: Option<String>,
     /// Dialect that a prefill worker shows, if the router detects it.
-    pub(crate) shown: Option<ShownDialect>,
+    pub(crate) shown: Option<Page<ShownDialect>>,
 }
 
 /// Dialect that a worker shows on its pages.
@@ -31,6 +31,8 @@ pub(crate) struct ShownDialect {
     pub(crate) dialect: Dialect,
     /// Page that shows it.
     pub(crate) evidence: String,
+    /// Address of the bootstrap server, with the port that the engine names.
+    pub(crate) bootstrap: Option<String>,
 }
 
 /// Reason why a worker gave no answer.

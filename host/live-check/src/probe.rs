@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PUBLISHER_PATIENCE: Duration = Duration::from_secs(3);
 /// Text for both tokenizers: words, spaces, digits, accents, another script and an emoji.
 const PROBE_TEXT: &str = "Where does request 42 go?  Naïve café,\n你好 🚀 <|end|> x_y";
+/// Port of a bootstrap server that the configuration does not name.
+const USUAL_PORT: &str = ":8998";
 /// Most models read of one list.
 const MOST_MODELS: usize = 10_000;
 
@@ -51,13 +53,12 @@ pub(crate) async fn observe(target: &WorkerTarget) -> Observed {
         Ok(reply) => reached(&reply),
         Err(error) => return unreached(&error, is_of_tls(&error)),
     };
-    let (models, version, disaggregation, events, bootstrap, shown) = tokio::join!(
+    let (models, version, disaggregation, events, (shown, bootstrap)) = tokio::join!(
         models(&client, target.served.list_path.as_deref()),
         version(&client),
         disaggregation(&client, target),
         events(target),
-        bootstrap(target),
-        shown_dialect(&client, target),
+        hand_over(&client, target),
     );
     let model = probed_model(target, models.as_ref());
     let tokens = tokens(&client, target, model).await;
@@ -315,18 +316,37 @@ async fn probe_endpoint(endpoint: String, replay: Option<String>, curve: Option<
     }
 }
 
-/// Queries the bootstrap server of a prefill worker, where its connector has one.
-async fn bootstrap(target: &WorkerTarget) -> Option<Page<Bootstrap>> {
-    let address = target.bootstrap.as_deref()?;
-    if target.role != Role::Prefill || target.dialect == PoolDialect::Detected {
-        return None;
+/// Reads the dialect that a prefill worker shows, if the router detects it, and queries the bootstrap server of its
+/// connector.
+async fn hand_over(
+    client: &WorkerClient,
+    target: &WorkerTarget,
+) -> (Option<Page<ShownDialect>>, Option<Page<Bootstrap>>) {
+    if target.role != Role::Prefill {
+        return (None, None);
     }
-    let client = match bootstrap_client(address) {
+    match target.dialect {
+        PoolDialect::Absent => (None, None),
+        PoolDialect::Named(dialect) => (None, bootstrap(dialect, target.bootstrap.as_deref()).await),
+        PoolDialect::Detected => {
+            let shown = shown_dialect(client, target).await;
+            let bootstrap = match &shown {
+                Page::Read(shown) => bootstrap(shown.dialect, shown.bootstrap.as_deref()).await,
+                _ => None,
+            };
+            (Some(shown), bootstrap)
+        }
+    }
+}
+
+/// Queries the bootstrap server of a prefill worker, where its connector has one.
+async fn bootstrap(dialect: Dialect, address: Option<&str>) -> Option<Page<Bootstrap>> {
+    let client = match bootstrap_client(address?) {
         Ok(client) => client,
         Err(error) => return Some(Page::Failed(error_chain(&error))),
     };
-    Some(match target.dialect {
-        PoolDialect::Named(Dialect::Sglang) => page(client.get("/health").await, |_| Ok(Bootstrap::Up)),
+    Some(match dialect {
+        Dialect::Sglang => page(client.get("/health").await, |_| Ok(Bootstrap::Up)),
         _ => engines(&client).await,
     })
 }
@@ -348,32 +368,58 @@ async fn engines(client: &WorkerClient) -> Page<Bootstrap> {
     })
 }
 
-/// Returns the dialect that a prefill worker shows on the pages which the router's detection queries.
-async fn shown_dialect(client: &WorkerClient, target: &WorkerTarget) -> Option<ShownDialect> {
-    if target.dialect != PoolDialect::Detected || target.role != Role::Prefill {
-        return None;
+/// Reads the dialect that a prefill worker shows on the pages which the router's detection queries.
+async fn shown_dialect(client: &WorkerClient, target: &WorkerTarget) -> Page<ShownDialect> {
+    let address = target.bootstrap.as_deref();
+    let info = page(client.get("/server_info").await, |info| Ok(server_dialect(info)));
+    if let Page::Read(Some((dialect, port))) = info {
+        let address = address.filter(|_| dialect.has_bootstrap());
+        return Page::Read(ShownDialect {
+            dialect,
+            evidence: "/server_info".to_owned(),
+            bootstrap: address.map(|address| bootstrap_address(address, port)),
+        });
     }
-    let body = async |path: &str| {
-        let reply = client.get(path).await.ok()?;
-        reply.status.is_success().then_some(reply.body)
-    };
-    if let Some((dialect, _)) = body("/server_info").await.and_then(|info| server_dialect(&info)) {
-        let evidence = "/server_info".to_owned();
-        return Some(ShownDialect { dialect, evidence });
-    }
-    if let Some(address) = target.bootstrap.as_deref()
+    if let Some(address) = address
         && let Ok(client) = bootstrap_client(address)
         && let Page::Read(_) = engines(&client).await
     {
-        return Some(ShownDialect {
+        return Page::Read(ShownDialect {
             dialect: Dialect::Mooncake,
             evidence: format!("the bootstrap server {address}"),
+            bootstrap: Some(address.to_owned()),
         });
     }
-    let metrics = body("/metrics").await?;
-    let has_nixl = String::from_utf8_lossy(&metrics).contains("vllm:nixl_");
-    has_nixl.then(|| ShownDialect {
-        dialect: Dialect::Nixl,
-        evidence: "/metrics".to_owned(),
-    })
+    let has_nixl = |metrics: &[u8]| Ok(String::from_utf8_lossy(metrics).contains("vllm:nixl_"));
+    match (page(client.get("/metrics").await, has_nixl), info) {
+        (Page::Read(true), _) => Page::Read(ShownDialect {
+            dialect: Dialect::Nixl,
+            evidence: "/metrics".to_owned(),
+            bootstrap: None,
+        }),
+        (_, Page::Unauthorized(status)) => Page::Unauthorized(status),
+        _ => Page::Absent,
+    }
+}
+
+/// Returns the address of a bootstrap server. The port that the engine names replaces only the usual one, as it does in
+/// the router.
+fn bootstrap_address(configured: &str, named: Option<u16>) -> String {
+    match (configured.strip_suffix(USUAL_PORT), named) {
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        _ => configured.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_port_replaces_only_the_usual_one() {
+        let (usual, mapped) = ("http://a:8998", "http://a:9000");
+        assert_eq!(bootstrap_address(usual, Some(8997)), "http://a:8997");
+        assert_eq!(bootstrap_address(usual, None), usual);
+        assert_eq!(bootstrap_address(mapped, Some(8997)), mapped);
+    }
 }

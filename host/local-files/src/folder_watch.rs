@@ -1,8 +1,10 @@
 //! File watcher: reports that something changed in the folders of the configuration and the policies.
 //!
-//! It reports no details: the receiver reads the files again and compares their bytes. A save may be a write, a rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes config maps). Folders
-//! are watched, never files, because a rename leaves a file's watch on the dead inode. Writes to other files of the folders
-//! are not reported: a log there grows with each line.
+//! It reports no details: the receiver reads the files again and compares their bytes. A save may be a write, a rename
+//! over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes config maps). Folders are watched, never
+//! files, because a rename leaves a file's watch on the dead inode. They are watched by their real paths: a folder
+//! behind a link that moves is another one. Writes to other files of the folders are not reported: a log there grows
+//! with each line.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -13,10 +15,14 @@ use notify::event::ModifyKind;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use thiserror::Error;
 
+/// Most links that one path is followed through, as in the system.
+const MOST_LINKS: usize = 40;
+
 /// Watcher of folders. It calls a function for each change.
 #[derive(Debug)]
 pub struct FolderWatch {
     watcher: RecommendedWatcher,
+    /// Real paths of the watched folders.
     folders: BTreeSet<PathBuf>,
     wanted: Arc<Mutex<WantedWrites>>,
 }
@@ -26,7 +32,7 @@ pub struct FolderWatch {
 struct WantedWrites {
     /// Names of files and of their targets, in any watched folder.
     names: HashSet<OsString>,
-    /// Watched folders of which all files matter.
+    /// Real paths of the folders of which all files matter.
     folders: HashSet<PathBuf>,
 }
 
@@ -80,7 +86,7 @@ impl FolderWatch {
         let paths: Vec<&Path> = paths.into_iter().collect();
         let wanted: BTreeSet<PathBuf> = paths.iter().copied().flat_map(folders_of).collect();
         // Before the folders, so that no write to a new one is missed.
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = WantedWrites::of(&paths, &wanted);
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = WantedWrites::of(&paths);
         let mut failed = Ok(());
         for gone in self.folders.difference(&wanted) {
             // A folder that was deleted has lost its watch already.
@@ -107,12 +113,10 @@ impl FolderWatch {
 }
 
 impl WantedWrites {
-    /// Returns those of these paths. `watched` are the watched folders; several may be the same one, by other paths.
-    fn of(paths: &[&Path], watched: &BTreeSet<PathBuf>) -> Self {
+    /// Returns those of these paths.
+    fn of(paths: &[&Path]) -> Self {
         let real = |path: &Path| path.canonicalize().ok();
         let (folders, files): (Vec<&Path>, Vec<&Path>) = paths.iter().partition(|path| path.is_dir());
-        let folders: HashSet<PathBuf> = folders.into_iter().filter_map(real).collect();
-        let is_wanted = |folder: &&PathBuf| real(folder).is_some_and(|real| folders.contains(&real));
         let name = |path: &Path| path.file_name().map(OsString::from);
         let targets = files.iter().filter_map(|file| name(&real(file)?));
         Self {
@@ -121,12 +125,7 @@ impl WantedWrites {
                 .filter_map(|file| name(file))
                 .chain(targets)
                 .collect(),
-            // The paths of events are absolute.
-            folders: watched
-                .iter()
-                .filter(is_wanted)
-                .filter_map(|folder| std::path::absolute(folder).ok())
-                .collect(),
+            folders: folders.into_iter().filter_map(real).collect(),
         }
     }
 
@@ -147,42 +146,41 @@ impl WantedWrites {
     }
 }
 
-/// Returns the folder that holds the path's name, and the one that holds its target.
-fn folders_of(path: &Path) -> Vec<PathBuf> {
-    let folder = |path: &Path| {
-        if path.is_dir() {
-            return Some(path.to_owned());
-        }
-        let parent = path.parent()?;
-        Some(if parent.as_os_str().is_empty() {
-            PathBuf::from(".")
-        } else {
-            parent.to_owned()
-        })
+/// Returns the real folders that hold the path's name, its target and the links on the way.
+fn folders_of(path: &Path) -> BTreeSet<PathBuf> {
+    let folder = |path: &Path| match path.is_dir() {
+        true => Some(path.to_owned()),
+        false => path.parent().map(or_here),
     };
     let real = path.canonicalize().ok();
-    let parent_of_link = path.is_dir().then(|| path.parent().map(Path::to_owned)).flatten();
-    let parent_of_link = parent_of_link.filter(|parent| !parent.as_os_str().is_empty());
-    let own = [
-        folder(path),
-        real.as_deref().and_then(folder),
-        parent_of_link.filter(|_| path.is_symlink()),
-    ];
-    let own = own.into_iter().flatten();
-    own.chain(folders_of_links(path))
-        .filter(|folder| folder.is_dir())
-        .collect()
+    let own = [folder(path), real.as_deref().and_then(folder)];
+    let folders = own.into_iter().flatten().chain(folders_of_links(path));
+    let folders = folders.filter_map(|folder| folder.canonicalize().ok());
+    folders.filter(|folder| folder.is_dir()).collect()
 }
 
-/// Returns the folders that hold the symlinks among the folders of the path: a link that moves gives the path another
-/// file.
-fn folders_of_links(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let folders = path.ancestors().skip(1);
-    let links = folders.filter(|folder| folder.is_symlink());
-    links.filter_map(Path::parent).map(|parent| match parent {
-        here if here.as_os_str().is_empty() => PathBuf::from("."),
-        parent => parent.to_owned(),
-    })
+/// Returns the folders that hold the symlinks which the path and the targets of its links run through: a link that moves
+/// gives the path another file.
+fn folders_of_links(path: &Path) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    let mut paths = vec![path.to_owned()];
+    while let Some(path) = paths.pop() {
+        let links = path.ancestors().filter(|folder| folder.is_symlink());
+        for link in links.take(MOST_LINKS.saturating_sub(folders.len())) {
+            let parent = link.parent().map(or_here).unwrap_or_default();
+            paths.extend(link.read_link().map(|target| parent.join(target)));
+            folders.push(parent);
+        }
+    }
+    folders
+}
+
+/// Returns the folder, or the working directory for an empty path.
+fn or_here(folder: &Path) -> PathBuf {
+    match folder.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => folder.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -258,6 +256,53 @@ mod tests {
         fs::rename(at("next"), at("current")).unwrap();
         is_notified(&changes);
         assert_eq!(fs::read_to_string(&file).unwrap(), "v2");
+    }
+
+    #[test]
+    fn a_move_of_a_link_behind_another_link_is_noticed_at_its_new_place_too() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, at(name)).unwrap();
+        let moved = |target: &str, name: &str| {
+            link(target, "next");
+            fs::rename(at("next"), at(name)).unwrap();
+        };
+        for version in ["v1", "v2", "v3"] {
+            fs::create_dir_all(at("versions").join(version)).unwrap();
+            fs::write(at("versions").join(version).join("f"), version).unwrap();
+        }
+        for release in ["r1", "r2"] {
+            fs::create_dir(at(release)).unwrap();
+            link("../versions/v1", &format!("{release}/current"));
+        }
+        fs::create_dir(at("conf")).unwrap();
+        link("r1", "release");
+        link("../release/current/f", "conf/f");
+        for file in [at("release/current/f"), at("conf/f")] {
+            moved("r1", "release");
+            let (mut watch, changes) = watching(&file);
+            moved("r2", "release");
+            is_notified(&changes);
+            watch.set([&*file]).unwrap();
+            for version in ["v2", "v3"] {
+                while changes.try_recv().is_ok() {}
+                moved(&format!("../versions/{version}"), "r2/current");
+                is_notified(&changes);
+                assert_eq!(fs::read_to_string(&file).unwrap(), version);
+            }
+        }
+    }
+
+    #[test]
+    fn links_in_a_ring_and_a_folder_by_two_paths_are_watched_once() {
+        let root = tempfile::tempdir().unwrap();
+        let real = root.path().canonicalize().unwrap();
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, real.join(name)).unwrap();
+        link("two/f", "one");
+        link("one/f", "two");
+        link(".", "here");
+        assert!(folders_of(&real.join("one")).iter().eq([&real]));
+        assert!(folders_of(&real.join("here/file")).iter().eq([&real]));
     }
 
     #[test]

@@ -83,10 +83,21 @@ impl ProgramRun {
     }
 }
 
+/// Process that is killed when dropped.
+#[derive(Debug)]
+struct KilledChild(Child);
+
+impl Drop for KilledChild {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// Process of a router, which logs JSON. Killed when dropped.
 #[derive(Debug)]
 pub struct RouterProcess {
-    child: Child,
+    _child: KilledChild,
     /// Client of the listener for clients.
     pub client: Client,
     /// Client of the admin listener, unless it is off.
@@ -102,14 +113,14 @@ impl RouterProcess {
         let mut command = Command::new(program);
         command.arg("--config").arg(config);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        let log = child.stderr.take().context("its log")?;
+        let mut child = KilledChild(command.spawn()?);
+        let log = child.0.stderr.take().context("its log")?;
         let (ready, is_ready) = oneshot::channel();
         drop(std::thread::spawn(|| read_log(log, ready)));
         let addresses = tokio::time::timeout(LONGEST_START, is_ready).await;
         let (client, admin) = addresses.context("it starts in time")??;
         Ok(Self {
-            child,
+            _child: child,
             client: Client::new(client),
             admin: admin.map(Client::new),
         })
@@ -118,13 +129,6 @@ impl RouterProcess {
     /// Kills the process by SIGKILL.
     pub fn kill(self) {
         drop(self);
-    }
-}
-
-impl Drop for RouterProcess {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 

@@ -179,6 +179,43 @@ async fn a_dialect_that_is_detected_is_shown_and_engines_without_a_connector_are
 }
 
 #[tokio::test]
+async fn the_bootstrap_server_of_a_detected_dialect_is_checked_at_the_port_that_the_engine_names() {
+    let fleet = SplitFleet::start(PdDialect::Sglang, (1, 1), |_| {})
+        .await
+        .unwrap();
+    let auto = fleet.detected_toml("main", "");
+    let report = live(&auto).await;
+    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    let connector = find(only_worker(&report), "connector");
+    let address = fleet.prefill[0].bootstrap().unwrap();
+    assert!(
+        connector.message.contains("/server_info shows sglang"),
+        "{connector:?}"
+    );
+    assert!(connector.message.contains(&address), "{connector:?}");
+    fleet.prefill[0].faults().bootstrap_down(true).await.unwrap();
+    let report = live(&auto).await;
+    let connector = find(only_worker(&report), "connector");
+    assert_eq!(connector.result, CheckResult::Fail, "{connector:?}");
+}
+
+#[tokio::test]
+async fn a_dialect_behind_a_key_is_warned_of_with_the_setting() {
+    let address = server("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+    let worker =
+        format!("url = \"http://{address}\"\nbootstrap = \"http://{address}\"\nrole = \"prefill\"\n");
+    let decode = "[[pools.chat.workers]]\nurl = \"http://127.0.0.1:9\"\nrole = \"decode\"\n";
+    let pool =
+        format!("[pools.chat]\npd = {{ dialect = \"auto\" }}\n[[pools.chat.workers]]\n{worker}{decode}");
+    let report = live(&pool).await;
+    let connector = find(only_worker(&report), "connector");
+    assert_eq!(connector.result, CheckResult::Warn, "{connector:?}");
+    assert!(connector.message.contains("answers 401"), "{connector:?}");
+    let hint = connector.hint.as_deref().unwrap_or_default();
+    assert!(hint.contains("authorization"), "{connector:?}");
+}
+
+#[tokio::test]
 async fn workers_of_a_pool_that_serve_other_models_are_warned_of_unless_that_is_written_down() {
     let adjust = |number: usize, config: &mut MockConfig| config.model = format!("m{number}");
     let fleet = Fleet::start(2, adjust).await.unwrap();

@@ -17,7 +17,7 @@ use crate::units::age;
 pub struct PolicyChanged {
     /// Exit of the command.
     pub exit: Exit,
-    /// Set where every router refused: nothing changed.
+    /// Set where every router refused, and none changed.
     pub is_refused: bool,
 }
 
@@ -50,7 +50,7 @@ pub fn status(args: &StatusArgs) -> Result<Exit> {
 /// Rolls a policy back to the version before.
 ///
 /// # Errors
-/// If the output cannot be written.
+/// If an address of a router or its key is unusable.
 pub fn roll_back(args: &ChangePolicyArgs) -> Result<Exit> {
     let changed = change(&args.router, &args.name, "rollback", None, |page| {
         show(page, unix_ms())
@@ -61,7 +61,7 @@ pub fn roll_back(args: &ChangePolicyArgs) -> Result<Exit> {
 /// Makes routers load a policy's file again.
 ///
 /// # Errors
-/// If the output cannot be written.
+/// If an address of a router or its key is unusable.
 pub fn resume(args: &ChangePolicyArgs) -> Result<Exit> {
     let changed = change(&args.router, &args.name, "resume", None, |page| {
         show(page, unix_ms())
@@ -72,7 +72,7 @@ pub fn resume(args: &ChangePolicyArgs) -> Result<Exit> {
 /// Makes a candidate the policy of its route.
 ///
 /// # Errors
-/// If the output cannot be written.
+/// If an address of a router or its key is unusable.
 pub fn promote(args: &PromoteArgs) -> Result<Exit> {
     let body = json!({ "route": args.route });
     let changed = change(&args.router, &args.name, "promote", Some(&body), show_override)?;
@@ -82,7 +82,7 @@ pub fn promote(args: &PromoteArgs) -> Result<Exit> {
 /// Ends what was done with a policy over HTTP.
 ///
 /// # Errors
-/// If the output cannot be written.
+/// If an address of a router or its key is unusable.
 pub fn retract(args: &PromoteArgs) -> Result<Exit> {
     let body = json!({ "route": args.route });
     let changed = change(&args.router, &args.name, "retract", Some(&body), show_override)?;
@@ -92,7 +92,7 @@ pub fn retract(args: &PromoteArgs) -> Result<Exit> {
 /// Runs a policy as a shadow or a canary: `action` with its body.
 ///
 /// # Errors
-/// If the output cannot be written.
+/// If an address of a router or its key is unusable.
 pub fn begin_trial(args: &RouterArgs, name: &str, action: &str, body: &Value) -> Result<PolicyChanged> {
     change(args, name, action, Some(body), show_override)
 }
@@ -109,11 +109,26 @@ fn change(
     let path = &path;
     let answers = routers.every(|client| async move { client.post(path, body).await });
     let text = of_each(&routers, &answers, show);
-    let is_refusal = |answer: &RouterAnswer| matches!(answer.page, Err(RemoteError::Refused { .. }));
+    // What is changed stays so if the output cannot be written.
+    let exit = routers.print(&answers, &text).unwrap_or_else(|error| {
+        eprintln!("conductor: {error:#}");
+        Exit::Failure
+    });
     Ok(PolicyChanged {
-        is_refused: answers.iter().all(is_refusal),
-        exit: routers.print(&answers, &text)?,
+        is_refused: answers.iter().all(has_no_effect),
+        exit,
     })
+}
+
+/// Returns whether a router refused a change, and nothing was changed: a proxy before it may have failed while the change
+/// goes on, and its fleet may have changed without it.
+fn has_no_effect(answer: &RouterAnswer) -> bool {
+    match &answer.page {
+        Err(RemoteError::Refused { status, page, .. }) => {
+            status.is_client_error() && page["error"]["code"] != "fleet_changed"
+        }
+        _ => false,
+    }
 }
 
 /// Returns the text of each page, under the address of its router if there are several.
@@ -255,9 +270,30 @@ fn unix_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_change_without_an_effect_is_refused_by_the_router_itself_and_not_made_by_its_fleet() {
+        let refused = |status: StatusCode, code: &str| {
+            let page = Err(RemoteError::Refused {
+                router: "http://a:1".to_owned(),
+                status,
+                message: String::new(),
+                page: Box::new(json!({ "error": { "code": code } })),
+            });
+            has_no_effect(&RouterAnswer {
+                router: "http://a:1".to_owned(),
+                page,
+            })
+        };
+        assert!(refused(StatusCode::CONFLICT, "fleet_not_ready"));
+        assert!(refused(StatusCode::UNAUTHORIZED, ""));
+        assert!(!refused(StatusCode::CONFLICT, "fleet_changed"));
+        assert!(!refused(StatusCode::GATEWAY_TIMEOUT, ""));
+    }
 
     #[test]
     fn a_policy_is_shown_with_its_versions_and_who_decides() {

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::sleep;
 
 use crate::Exit;
@@ -51,7 +52,7 @@ impl RouterReach {
         }
         self.lost();
         report(error).await;
-        Ok(self.open_again(client, path).await)
+        self.open_again(client, path).await
     }
 
     /// Records that the stream of a router was lost.
@@ -60,13 +61,24 @@ impl RouterReach {
     }
 
     /// Opens the stream of a router that is away.
-    pub(super) async fn open_again(&self, client: &AdminClient, path: &str) -> EventStream {
+    ///
+    /// # Errors
+    /// If the router refuses it for good.
+    pub(super) async fn open_again(
+        &self,
+        client: &AdminClient,
+        path: &str,
+    ) -> Result<EventStream, RemoteError> {
         loop {
             sleep(AGAIN_AFTER).await;
-            if let Ok(stream) = client.stream(path).await {
-                self.has_reached.set(true);
-                self.away.set(self.away.get().saturating_sub(1));
-                return stream;
+            match client.stream(path).await {
+                Ok(stream) => {
+                    self.has_reached.set(true);
+                    self.away.set(self.away.get().saturating_sub(1));
+                    return Ok(stream);
+                }
+                Err(error) if is_for_good(&error) => return Err(error),
+                Err(_) => {}
             }
         }
     }
@@ -77,5 +89,36 @@ impl RouterReach {
             0 => Exit::Success,
             _ => Exit::Failure,
         }
+    }
+}
+
+/// Returns whether a router refuses every attempt alike. A router that starts, and a proxy before it, refuse only for a
+/// while.
+fn is_for_good(error: &RemoteError) -> bool {
+    const FOR_A_WHILE: [StatusCode; 2] = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+    match error {
+        RemoteError::Refused { status, .. } => status.is_client_error() && !FOR_A_WHILE.contains(status),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_key_is_for_good_and_a_busy_router_is_tried_again() {
+        let refused = |status: StatusCode| {
+            is_for_good(&RemoteError::Refused {
+                router: "http://a:1".to_owned(),
+                status,
+                message: "no".to_owned(),
+                page: Box::new(Value::Null),
+            })
+        };
+        assert!(refused(StatusCode::UNAUTHORIZED) && refused(StatusCode::NOT_FOUND));
+        assert!(!refused(StatusCode::SERVICE_UNAVAILABLE) && !refused(StatusCode::TOO_MANY_REQUESTS));
     }
 }

@@ -234,8 +234,7 @@ struct RouterRows<'a> {
     is_backlog: bool,
 }
 
-/// Sends the rows of a router's stream, and opens a lost stream again. Returns the failure of the first attempt, if it
-/// ends the command.
+/// Sends the rows of a router's stream, and opens a lost stream again. Returns the failure that ends the command.
 async fn follow_one<'a>(
     client: &'a AdminClient,
     rows: mpsc::Sender<RouterRows<'a>>,
@@ -267,7 +266,10 @@ async fn follow_one<'a>(
         };
         eprintln!("conductor: {lost}; trying again");
         reach.lost();
-        stream = reach.open_again(client, path).await;
+        stream = match reach.open_again(client, path).await {
+            Ok(stream) => stream,
+            Err(error) => return error,
+        };
     }
 }
 

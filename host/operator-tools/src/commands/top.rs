@@ -92,8 +92,7 @@ fn json_line(routers: &RouterSet, number: usize, message: &StreamMessage) -> Val
     event
 }
 
-/// Sends the events of a router's stream, and opens a lost stream again. Returns the failure of the first attempt, if it
-/// ends the command.
+/// Sends the events of a router's stream, and opens a lost stream again. Returns the failure that ends the command.
 async fn follow(
     number: usize,
     client: &AdminClient,
@@ -114,7 +113,10 @@ async fn follow(
         // The receiver lives as long as this.
         let _ = messages.send((number, message)).await;
         if is_lost {
-            stream = reach.open_again(client, STREAM).await;
+            stream = match reach.open_again(client, STREAM).await {
+                Ok(stream) => stream,
+                Err(error) => return error,
+            };
         }
     }
 }
