@@ -54,6 +54,9 @@ impl Reloader {
         if change.action == RouteAction::Promote {
             self.check_promotion(&config, &prepared, route)?;
         }
+        if self.fleet_has(&overlays, route) {
+            return Ok(Some(self.route_answer(change, route)));
+        }
         if self.stage_route(change, &overlays, route)? {
             return Ok(None);
         }

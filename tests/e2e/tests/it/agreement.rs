@@ -20,7 +20,13 @@ fn config(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, route: &str
 }
 
 /// Starts a router with these bytes as the policy `mine`.
-async fn router(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, mine: &[u8]) -> TestRouter {
+pub(crate) async fn router(
+    site: &NatsSite,
+    fleet: &str,
+    name: &str,
+    engines: &Fleet,
+    mine: &[u8],
+) -> TestRouter {
     let first = config(site, fleet, name, engines, &route_all("round-robin"));
     let router = TestRouter::start(&first).await.unwrap();
     router.save_policy("mine", mine).unwrap();
@@ -47,7 +53,7 @@ async fn shows_policy(router: &TestRouter, what: &str, look: impl Fn(&Value) -> 
 }
 
 /// Waits until the routers of a fleet know each other and their store.
-async fn agreed(routers: &[&TestRouter]) {
+pub(crate) async fn agreed(routers: &[&TestRouter]) {
     for router in routers {
         router
             .admin_shows("/admin/replicas", "it agrees with the others", |page| {
@@ -60,7 +66,7 @@ async fn agreed(routers: &[&TestRouter]) {
 }
 
 /// Waits until every router follows the entries of a kind, and returns the only one.
-async fn applied(router: &TestRouter, kind: &str, routers: usize) -> Value {
+pub(crate) async fn applied(router: &TestRouter, kind: &str, routers: usize) -> Value {
     let of_kind = |page: &Value| -> Vec<Value> {
         let entries = page["agreement"]["entries"].as_array().into_iter().flatten();
         entries.filter(|entry| entry["kind"] == kind).cloned().collect()
@@ -89,7 +95,7 @@ async fn worker(router: &TestRouter) -> String {
 }
 
 /// Calls a page for changes.
-async fn change(router: &TestRouter, path: &str, body: &Value) -> (StatusCode, Value) {
+pub(crate) async fn change(router: &TestRouter, path: &str, body: &Value) -> (StatusCode, Value) {
     let headers = [("x-api-key", "secret-of-the-tests")];
     let body = Bytes::from(body.to_string());
     let sent = router.admin.stream(Method::POST, path, &headers, body);
@@ -270,9 +276,10 @@ async fn a_change_of_a_route_that_all_routers_get_at_once_is_made_once_and_answe
                 assert_eq!(answer["route"], 1, "{answer}");
             }
             // A router that gets it later finds it made.
+            let made = applied(&two, "route", 3).await;
             let (status, answer) = change(&two, &path, &body).await;
             assert_eq!(status, StatusCode::OK, "{action} again: {answer}");
-            applied(&one, "route", 3).await;
+            assert_eq!(applied(&two, "route", 3).await["revision"], made["revision"]);
             for router in routers {
                 let page = router.admin("/admin/policies").await.unwrap();
                 assert_eq!(page["routes"][0]["policy"], decides, "{action}: {page}");

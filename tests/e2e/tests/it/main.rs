@@ -11,6 +11,8 @@ mod admission;
 mod affinity;
 #[cfg(feature = "nats")]
 mod agreement;
+#[cfg(feature = "nats")]
+mod agreement_races;
 mod churn;
 mod clients;
 mod config_reload;

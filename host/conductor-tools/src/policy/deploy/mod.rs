@@ -2,7 +2,7 @@
 //!
 //! `deploy` checks the component, puts it into the policy folder, which the router and this command share, waits until
 //! the router has loaded these very bytes, and then has it tried out. No code goes over HTTP. What a router would refuse
-//! is checked first. If a trial is refused nevertheless, the folder gets its former bytes back: those of a canary decide.
+//! is checked first. If a trial is refused nevertheless, the folder gets its former file back: that of a canary decides.
 
 mod placed;
 mod refusal;
@@ -124,10 +124,12 @@ fn begin(
 
 /// Takes the files of a trial back that did not begin.
 fn take_back(name: &str, placed: &[PlacedFile]) {
-    for file in placed {
+    // Two paths may lead to one folder: the first one placed has what was there.
+    for file in placed.iter().rev() {
         let path = file.path().display();
         match file.take_back() {
-            Ok(()) => eprintln!("{name}: no trial began, and {path} is as before"),
+            Ok(true) => eprintln!("{name}: no trial began, and {path} is as before"),
+            Ok(false) => eprintln!("{name}: no trial began, and {path} stays: it has changed since"),
             Err(error) => eprintln!(
                 "{name}: no trial began, and {path} keeps the new bytes: {}",
                 error_chain(&error)
@@ -296,7 +298,15 @@ async fn wait_for(client: &AdminClient, name: &str, sha256: &str, file: &Path) -
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Deployment {
+        #[command(flatten)]
+        args: DeployArgs,
+    }
 
     fn page() -> Value {
         json!({
@@ -348,6 +358,21 @@ mod tests {
         };
         assert!(key(false, "reader").is_ok() && key(true, "admin").is_ok());
         assert!(key(true, "reader").is_err_and(|refused| refused.to_string().contains("is missing")));
+    }
+
+    #[test]
+    fn a_router_without_a_policy_folder_is_refused_unless_it_has_a_table_of_that_name() {
+        let args =
+            |more: &[&str]| Deployment::parse_from([&["deploy", "mine.wasm", "--shadow"], more].concat());
+        let (plain, given) = (args(&[]).args, args(&["--policy-dir", "/here"]).args);
+        let without = json!({ "policies": [{ "name": "mine" }] });
+        for (args, name) in [(&plain, "mine"), (&plain, "new"), (&given, "new")] {
+            let refused = folder_of(args, name, &without);
+            assert!(matches!(refused, Err(DeployError::NoFolder(_))), "{name}");
+        }
+        assert_eq!(folder_of(&given, "mine", &without).unwrap(), Path::new("/here"));
+        assert_eq!(folder_of(&given, "new", &page()).unwrap(), Path::new("/here"));
+        assert_eq!(folder_of(&plain, "new", &page()).unwrap(), Path::new("/p"));
     }
 
     #[test]

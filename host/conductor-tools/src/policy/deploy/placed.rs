@@ -1,8 +1,10 @@
-//! Component in a policy folder, and the bytes that it replaced.
+//! Component in a policy folder, and the file that it replaced.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use super::refusal::DeployError;
 
@@ -10,24 +12,58 @@ use super::refusal::DeployError;
 #[derive(Debug)]
 pub(super) struct PlacedFile {
     path: PathBuf,
-    /// Bytes that were there. `None` where there was no file.
-    before: Option<Vec<u8>>,
+    bytes: Vec<u8>,
+    before: FileBefore,
+}
+
+/// File that was at a path before a component was put there.
+#[derive(Debug)]
+enum FileBefore {
+    Missing,
+    File {
+        bytes: Vec<u8>,
+        permissions: Permissions,
+    },
+    /// Link with this target. The target itself has not changed.
+    Link(PathBuf),
+}
+
+impl FileBefore {
+    fn read(path: &Path) -> io::Result<Self> {
+        match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::Missing),
+            Err(error) => Err(error),
+            Ok(found) if found.is_symlink() => fs::read_link(path).map(Self::Link),
+            Ok(found) => Ok(Self::File {
+                bytes: fs::read(path)?,
+                permissions: found.permissions(),
+            }),
+        }
+    }
+
+    fn restore(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Missing => fs::remove_file(path),
+            Self::File { bytes, permissions } => write(path, bytes, Some(permissions)),
+            Self::Link(target) => replace(path, |part| symlink(target, part)),
+        }
+    }
 }
 
 impl PlacedFile {
     /// Puts a component into the folder, whole or not at all.
     pub(super) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<Self, DeployError> {
         let path = folder.join(format!("{name}.wasm"));
-        let before = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => read.map(Some),
-        };
-        let placed = before.and_then(|before| {
-            write(&path, bytes)?;
+        let placed = FileBefore::read(&path).and_then(|before| {
+            write(&path, bytes, None)?;
             Ok(before)
         });
         match placed {
-            Ok(before) => Ok(Self { path, before }),
+            Ok(before) => Ok(Self {
+                path,
+                bytes: bytes.to_vec(),
+                before,
+            }),
             Err(source) => Err(DeployError::Write { path, source }),
         }
     }
@@ -36,11 +72,16 @@ impl PlacedFile {
         &self.path
     }
 
-    /// Puts the bytes back that were there, or removes the file.
-    pub(super) fn take_back(&self) -> Result<(), DeployError> {
-        let done = match &self.before {
-            Some(before) => write(&self.path, before),
-            None => fs::remove_file(&self.path),
+    /// Puts the file back that was there, or removes the component. Returns false if the path has other bytes by now,
+    /// which stay.
+    pub(super) fn take_back(&self) -> Result<bool, DeployError> {
+        let done = match fs::read(&self.path) {
+            Ok(found) if found == self.bytes => self.before.restore(&self.path).map(|()| true),
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(matches!(self.before, FileBefore::Missing))
+            }
+            Err(error) => Err(error),
         };
         done.map_err(|source| DeployError::Write {
             path: self.path.clone(),
@@ -49,24 +90,34 @@ impl PlacedFile {
     }
 }
 
-/// Writes a file by rename.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Hidden files are no policies.
+/// Writes a file by rename. Without `permissions` it has those of a new file.
+fn write(path: &Path, bytes: &[u8], permissions: Option<&Permissions>) -> io::Result<()> {
+    replace(path, |part| {
+        let mut file = File::create(part)?;
+        file.write_all(bytes)?;
+        if let Some(permissions) = permissions {
+            file.set_permissions(permissions.clone())?;
+        }
+        file.sync_data()
+    })
+}
+
+/// Renames what `make` makes over a path.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    // Hidden files are no policies. Another command may be at work on the same name.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let part = path.with_file_name(format!(".{name}.part"));
-    let written = File::create(&part).and_then(|mut part| {
-        part.write_all(bytes)?;
-        part.sync_data()
-    });
-    let written = written.and_then(|()| fs::rename(&part, path));
-    if written.is_err() {
+    let part = path.with_file_name(format!(".{name}.{}.part", process::id()));
+    let replaced = make(&part).and_then(|()| fs::rename(&part, path));
+    if replaced.is_err() {
         let _ = fs::remove_file(&part);
     }
-    written
+    replaced
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -84,10 +135,59 @@ mod tests {
     fn a_component_that_is_taken_back_leaves_what_was_there() {
         let folder = tempfile::tempdir().unwrap();
         let first = PlacedFile::put(folder.path(), "mine", b"one").unwrap();
+        fs::set_permissions(first.path(), Permissions::from_mode(0o640)).unwrap();
         let second = PlacedFile::put(folder.path(), "mine", b"two").unwrap();
-        second.take_back().unwrap();
+        assert!(second.take_back().unwrap());
         assert_eq!(fs::read(first.path()).unwrap(), b"one");
-        first.take_back().unwrap();
+        let mode = fs::metadata(first.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        assert!(first.take_back().unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn bytes_that_were_put_there_since_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = PlacedFile::put(folder.path(), "mine", b"one").unwrap();
+        let second = PlacedFile::put(folder.path(), "mine", b"two").unwrap();
+        assert!(!first.take_back().unwrap());
+        assert_eq!(fs::read(first.path()).unwrap(), b"two");
+        fs::remove_file(second.path()).unwrap();
+        assert!(
+            !second.take_back().unwrap(),
+            "the file that it replaced is gone too"
+        );
+        assert!(first.take_back().unwrap(), "it is gone");
+    }
+
+    #[test]
+    fn a_link_comes_back_as_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("mine.wasm");
+        fs::write(folder.path().join("v1"), b"one").unwrap();
+        // The second one has no target.
+        for target in ["v1", "v2"] {
+            let _ = fs::remove_file(&at);
+            symlink(target, &at).unwrap();
+            let placed = PlacedFile::put(folder.path(), "mine", b"two").unwrap();
+            assert!(!at.is_symlink());
+            assert!(placed.take_back().unwrap());
+            assert_eq!(fs::read_link(&at).unwrap(), Path::new(target));
+        }
+        assert_eq!(fs::read(folder.path().join("v1")).unwrap(), b"one");
+    }
+
+    #[test]
+    fn a_folder_under_two_paths_has_its_file_again_if_the_last_placed_is_taken_back_first() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, link) = (root.path().join("folder"), root.path().join("link"));
+        fs::create_dir(&folder).unwrap();
+        symlink(&folder, &link).unwrap();
+        fs::write(folder.join("mine.wasm"), b"one").unwrap();
+        let placed = [&folder, &link].map(|folder| PlacedFile::put(folder, "mine", b"two").unwrap());
+        for file in placed.iter().rev() {
+            assert!(file.take_back().unwrap());
+        }
+        assert_eq!(fs::read(folder.join("mine.wasm")).unwrap(), b"one");
     }
 }

@@ -49,3 +49,32 @@ impl RouteDecision {
         format!("{action} {}", change.policy)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_decision_of_a_router_that_writes_no_change_is_read_and_written_as_it_was() {
+        let version = RouteVersion {
+            policies: serde_json::from_value(json!(null)).unwrap(),
+            components: BTreeMap::new(),
+        };
+        let decision = RouteDecision {
+            fingerprint: "f".to_owned(),
+            route: 1,
+            active: version.clone(),
+            staged: None,
+            change: None,
+        };
+        let written = json!(decision);
+        assert!(written.get("change").is_none(), "{written}");
+        let mut read: RouteDecision = serde_json::from_value(written).unwrap();
+        assert_eq!(read, decision);
+        assert_eq!(*read.outcome(), version);
+        read.change = Some("promote mine".to_owned());
+        assert_eq!(json!(read)["change"], "promote mine");
+    }
+}

@@ -241,6 +241,33 @@ impl Reloader {
         }
     }
 
+    /// Returns whether the fleet has decided on the route's policies of these overlays, and this router follows that: the
+    /// change was made already, by this or another router.
+    pub(in crate::reload) fn fleet_has(&self, overlays: &Overlays, route: usize) -> bool {
+        let Some(agreed) = self.agreed.as_ref().filter(|agreed| agreed.is_synced()) else {
+            return false;
+        };
+        let Some(fingerprint) = RouteOverrides::fingerprint(self.active_file(), route) else {
+            return false;
+        };
+        let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
+        let is_proposed = agreed.handle.is_proposed(&key);
+        let view = agreed.handle.view();
+        let Some(known) = view.stored(&key).filter(|_| !is_proposed) else {
+            return false;
+        };
+        let decision = serde_json::from_value::<RouteDecision>(known.entry.value.clone());
+        let decision = decision.ok().filter(|decision| decision.staged.is_none());
+        let Some(decision) = decision.filter(|_| agreed.handle.has_applied(&key, known.revision)) else {
+            return false;
+        };
+        let has = |overlays: &Overlays| {
+            let version = self.route_version(overlays, &fingerprint);
+            version.is_ok_and(|(version, _)| version == decision.active)
+        };
+        has(overlays) && has(&self.active.overlays)
+    }
+
     /// Begins to stage a change by the whole fleet. Returns false if this router decides alone.
     pub(in crate::reload) fn stage_route(
         &mut self,
