@@ -133,12 +133,12 @@ impl UsageGroup for TenantGroup {
         if self.names.len() > MOST_NAMES {
             self.names.clear();
         }
-        let (names, life) = (&mut self.names, self.pool.life());
+        let (names, pool) = (&mut self.names, self.pool.life() << 32);
         self.pool.visit_tenants(|service| {
             let hash = UsageKey::hash(service.tenant);
             names.entry(hash).or_insert_with(|| Arc::clone(service.tenant));
             let total = (service.share.max(0.0) * SERVICE_STEPS) as u64;
-            let level = 0;
+            let (level, life) = (0, pool | u64::from(service.life));
             visit(hash, UsageReading::Counter { total, level, life });
         });
     }

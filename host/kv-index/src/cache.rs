@@ -72,7 +72,8 @@ pub(crate) struct KvCache {
 }
 
 /// All caches, by worker and rank. Worker numbers are dense and start at 0. A worker that left keeps an empty list, as
-/// its number is not used again: 24 bytes for each worker that ever had a cache, so that a lookup is an index.
+/// its number is not used again: 24 bytes for each worker number up to the highest that had a cache, so that a lookup is
+/// an index.
 #[derive(Debug, Default)]
 pub(crate) struct CacheTable {
     workers: Vec<Vec<(DpRank, KvCache)>>,

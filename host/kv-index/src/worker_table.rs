@@ -28,7 +28,7 @@ pub(crate) struct WorkerRow {
 }
 
 /// Table by worker number. Numbers are dense and start at 0. A worker that left keeps an empty row, as its number is
-/// not used again: 32 bytes for each worker that ever had a cache, so that a lookup is an index.
+/// not used again: 32 bytes for each worker number up to the highest that had a cache, so that a lookup is an index.
 ///
 /// It keeps the totals that a query of all workers needs, so that a query takes time for holders only.
 #[derive(Debug, Default)]

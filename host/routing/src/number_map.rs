@@ -27,6 +27,10 @@ impl Hasher for NumberHasher {
         self.write_u64(number.into());
     }
 
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
     fn write_u64(&mut self, number: u64) {
         self.0 = hash_mix(self.0 ^ number);
     }

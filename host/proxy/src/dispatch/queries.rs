@@ -23,8 +23,8 @@ pub(crate) struct RequestQueries {
     pool: Arc<PoolState>,
     index: Arc<SharedPrefixIndex>,
     live: Arc<LiveFeeds>,
-    /// Set if the request was in the pool's queue.
-    has_waited: bool,
+    /// Charge that the request's tenant has for it.
+    charged: Option<f64>,
 }
 
 impl RequestQueries {
@@ -32,14 +32,14 @@ impl RequestQueries {
         sources: &DecisionSources,
         request: &Arc<InferenceRequest>,
         pool: &Arc<PoolState>,
-        has_waited: bool,
+        charged: Option<f64>,
     ) -> Self {
         Self {
             request: Arc::clone(request),
             pool: Arc::clone(pool),
             index: Arc::clone(&sources.index),
             live: Arc::clone(&sources.live),
-            has_waited,
+            charged,
         }
     }
 }
@@ -61,7 +61,7 @@ impl QuerySource for RequestQueries {
     fn ahead(&self, ids: &[WorkerId], most: &[u32]) -> Vec<u32> {
         let pool = &self.pool;
         let input = self.request.admission();
-        let mut ahead = pool.queue.controller.ahead(&input, self.has_waited, ids, most);
+        let mut ahead = pool.queue.controller.ahead(&input, self.charged, ids, most);
         let members = pool.workers.members.iter();
         add_held_elsewhere(&mut ahead, ids, most, members.map(|member| &*member.worker));
         ahead

@@ -20,13 +20,15 @@ use crate::fleet::feeds::LiveNow;
 use crate::fleet::pool::Member;
 use crate::limits::admission::{QueuePosition, longest_hold};
 
-/// Limits of a request's time in the queue.
+/// Limits of a request's time in the queue, and its charge.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HoldWindow {
     /// Queue position of the request, once it was held.
     pub(crate) turn: Option<QueuePosition>,
     /// Time by which its answer must have begun.
     pub(crate) deadline: Option<tokio::time::Instant>,
+    /// Charge that its tenant has for it.
+    pub(crate) charged: Option<f64>,
 }
 
 /// The server's state with regard to one request.
@@ -185,7 +187,7 @@ impl RequestView for RouterView<'_> {
     }
 
     fn queries(&self) -> RequestQueries {
-        RequestQueries::new(self.sources, self.request, self.pool, self.window.turn.is_some())
+        RequestQueries::new(self.sources, self.request, self.pool, self.window.charged)
     }
 }
 
@@ -199,7 +201,7 @@ impl PoolView for RouterView<'_> {
     }
 
     fn hold_left(&self) -> Duration {
-        let HoldWindow { turn, deadline } = self.window;
+        let HoldWindow { turn, deadline, .. } = self.window;
         let first = || longest_hold(self.pool.queue.timeout, deadline);
         turn.map_or_else(first, |turn| turn.left())
     }

@@ -191,6 +191,7 @@ impl PlacementSession {
         let window = HoldWindow {
             turn: self.admission.turn(),
             deadline: self.deadline,
+            charged: self.admission.charged(),
         };
         let (part, failures) = (self.prompt.part(), self.failures.count);
         let decided = decide::decide(dispatcher, &self.request, part, state, window, failures);
@@ -213,11 +214,12 @@ impl PlacementSession {
     /// Records in the index that the worker which computes the prompt will hold it. The decode worker of a pair gets
     /// the prompt later.
     fn expect_prompt(&mut self, dispatcher: &Dispatcher, placement: &WorkerPlacement) {
-        // A kept prompt is not computed again.
-        if self.prompt.prefill().is_some() {
+        let kept = self.prompt.prefill();
+        // A kept prompt is not computed again. Its expectation was taken back if its leg could have been cancelled.
+        if kept.is_some() && self.prediction.is_some() {
             return;
         }
-        let computes = placement.prefills.unwrap_or(placement.answers);
+        let computes = kept.or(placement.prefills).unwrap_or(placement.answers);
         let worker = self.request.pool().workers.members[computes.member].worker.id();
         self.prediction = speculative_insert::expect(&dispatcher.sources, &self.request, worker);
     }

@@ -79,6 +79,23 @@ async fn requests_at_a_worker_that_moved_to_another_pool_use_no_room_of_the_othe
 }
 
 #[tokio::test]
+async fn a_worker_that_moves_back_takes_no_request_into_the_budget_of_the_pool_it_leaves() {
+    let ((a, _), (b, mut pens_of_b), (c, _)) = (streaming().await, streaming().await, streaming().await);
+    let with_spare = |spare: &[&'static str]| {
+        with_budget(1, &[("a", &a), ("b", &b), ("c", &c)]).with(|builder| builder.spare = spare.to_vec())
+    };
+    let mut router = with_spare(&["c"]).start().await;
+    let long = send(router.address, chat()).await;
+    let pen = pens_of_b.recv().await.unwrap();
+    router.change(with_spare(&["b", "c"]));
+    router.change(with_spare(&["c"]));
+    let limit = r#"conductor_budget_limit{pool="spare",budget="requests"}"#;
+    assert_eq!(router.metric(limit), 1.0);
+    drop(pen);
+    long.text().await;
+}
+
+#[tokio::test]
 async fn requests_that_a_removed_worker_finishes_are_no_use_for_the_other_routers() {
     let ((a, _pens_of_a), (b, mut pens_of_b)) = (streaming().await, streaming().await);
     let both = || with_budget(1, &[("a", &a), ("b", &b)]);

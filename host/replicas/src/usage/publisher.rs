@@ -20,7 +20,7 @@ pub enum UsageReading {
     Gauge(u64),
     /// Counter.
     Counter {
-        /// Total since the start. It wraps around.
+        /// Total since the counter's beginning. It wraps around.
         total: u64,
         /// Level over all routers; 0 if there is nothing that a new router must know.
         level: u64,

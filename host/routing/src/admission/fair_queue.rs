@@ -5,6 +5,7 @@
 //! room for it.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -49,19 +50,26 @@ pub(super) struct RankedQueue {
 }
 
 impl Class {
-    /// Returns the tenant's queue, and whether it is a new one.
-    fn queue(&mut self, tenant: &Arc<str>, level: f64, number: u64) -> (&mut TenantQueue, bool) {
-        let is_new = !self.queues.contains_key(tenant);
-        let place = (OrderKey::of(level), number);
-        if is_new {
-            self.by_level.insert((place, Arc::clone(tenant)));
+    /// Adds a request to the tenant's queue at that level of service. Returns the tenant, always by the same `Arc` while
+    /// the queue exists, and whether the queue is a new one.
+    fn insert(&mut self, number: u64, one: &Waiting, level: f64) -> (Arc<str>, bool) {
+        self.numbers.insert(number);
+        match self.queues.entry(Arc::clone(&one.tenant)) {
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().queue.insert(number, one);
+                (Arc::clone(entry.key()), false)
+            }
+            Entry::Vacant(entry) => {
+                let (tenant, place) = (Arc::clone(entry.key()), (OrderKey::of(level), number));
+                self.by_level.insert((place, Arc::clone(&tenant)));
+                let queue = TenantQueue::default();
+                entry
+                    .insert(RankedQueue { queue, place })
+                    .queue
+                    .insert(number, one);
+                (tenant, true)
+            }
         }
-        let new = || RankedQueue {
-            queue: TenantQueue::default(),
-            place,
-        };
-        let placed = self.queues.entry(Arc::clone(tenant)).or_insert_with(new);
-        (&mut placed.queue, is_new)
     }
 
     /// Moves the tenant's queue, if it has one, to that level of service.
@@ -134,12 +142,9 @@ impl<W> FairQueue<W> {
         self.entries.is_empty()
     }
 
-    /// Returns the waker of the request that came first.
-    #[must_use]
-    pub fn oldest(&self) -> Option<&W> {
-        let firsts = self.classes.values().filter_map(|class| class.numbers.first());
-        let (_, waiter) = self.entries.get(firsts.min()?)?;
-        Some(waiter)
+    /// Returns the wakers of all requests, in no order.
+    pub fn wakers(&self) -> impl Iterator<Item = &W> {
+        self.entries.values().map(|(_, waker)| waker)
     }
 
     /// Returns how many wait by kind of class.
@@ -173,10 +178,10 @@ impl<W> FairQueue<W> {
     pub fn put_back(&mut self, number: u64, mut one: Waiting, waiter: W) -> (Arc<str>, bool) {
         self.remove(number);
         one.tenant = self.tenants.name(&one.tenant);
+        let level = self.tenants.level(&one.tenant);
         let class = self.classes.entry(Reverse(one.class)).or_default();
-        class.numbers.insert(number);
-        let (queue, is_new) = class.queue(&one.tenant, self.tenants.level(&one.tenant), number);
-        queue.insert(number, &one);
+        let (tenant, is_new) = class.insert(number, &one, level);
+        one.tenant = Arc::clone(&tenant);
         if let Some(held) = one.held
             && let Some((worker, work)) = held.waits_for
         {
@@ -187,12 +192,11 @@ impl<W> FairQueue<W> {
                     work,
                     order: held.order,
                     class: one.class,
-                    tenant: Arc::clone(&one.tenant),
+                    tenant: Arc::clone(&tenant),
                     share: one.share,
                 },
             );
         }
-        let tenant = Arc::clone(&one.tenant);
         self.entries.insert(number, (one, waiter));
         (tenant, is_new)
     }

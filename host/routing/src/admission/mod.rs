@@ -28,4 +28,6 @@ pub use waiters::{WaitersByWorker, WorkerWaiter};
 pub use waiting::{Held, Waiting};
 
 #[cfg(test)]
+mod ahead_tests;
+#[cfg(test)]
 mod tests;

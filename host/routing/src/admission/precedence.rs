@@ -1,12 +1,13 @@
 //! Held requests that go before another one, which is not in the queue: by class, by tenant, and by work.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::fair_queue::FairQueue;
 use super::tenant_queue::HeldKey;
 use super::waiters::{Precedence, WorkerWaiter};
 use crate::id::WorkerId;
+use crate::number_map::NumberMap;
 
 /// Class and service of a request that is not in the queue, which determine those that go before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,18 +20,32 @@ pub struct RequestRank<'t> {
     pub charged: Option<f64>,
 }
 
-/// Held requests of the other tenants of a class that go before a request.
+/// Tenants of a class, as a request sees them.
 #[derive(Debug)]
-struct OtherTenants<'q> {
-    /// Last request of each tenant that goes before, in its policy's order.
-    last: HashMap<&'q str, Option<HeldKey>>,
+struct ClassTenants<'q> {
+    /// Its own tenant, if that has a queue.
+    own: Option<&'q Arc<str>>,
+    /// Last request of each other tenant that goes before, in its policy's order, by the tenant's address.
+    last: NumberMap<usize, HeldKey>,
 }
 
-impl OtherTenants<'_> {
-    fn goes_before(&self, waiter: &WorkerWaiter) -> bool {
-        let last = self.last.get(&*waiter.tenant).copied().flatten();
-        last.is_some_and(|last| HeldKey::new(waiter.order, waiter.number) <= last)
+impl ClassTenants<'_> {
+    fn goes_before(&self, waiter: &WorkerWaiter, most: u32) -> bool {
+        if is_of(waiter, self.own) {
+            return waiter.work <= most;
+        }
+        let last = self.last.get(&address(&waiter.tenant));
+        last.is_some_and(|last| HeldKey::new(waiter.order, waiter.number) <= *last)
     }
+}
+
+/// Returns the number of a tenant of a class: waiters of one tenant share one `Arc`.
+fn address(tenant: &Arc<str>) -> usize {
+    Arc::as_ptr(tenant).cast::<u8>().addr()
+}
+
+fn is_of(waiter: &WorkerWaiter, tenant: Option<&Arc<str>>) -> bool {
+    tenant.is_some_and(|tenant| Arc::ptr_eq(tenant, &waiter.tenant))
 }
 
 impl<W> FairQueue<W> {
@@ -41,15 +56,16 @@ impl<W> FairQueue<W> {
     /// at the worker, and those of another tenant that the fair queue serves until the tenants have the same service.
     #[must_use]
     pub fn ahead(&self, rank: &RequestRank<'_>, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        let others = self.other_tenants(rank, workers, most);
+        let tenant = self.tenants.counted_name(rank.tenant);
+        let tenants = self.class_tenants(&RequestRank { tenant, ..*rank }, workers, most);
         self.waiters.ahead_by(workers, most, |waiter, most| {
             match waiter.class.cmp(&rank.class) {
                 Ordering::Less => Precedence::Overtaken,
                 Ordering::Greater => Precedence::Before,
                 Ordering::Equal => {
-                    let goes_before = match &others {
-                        Some(others) if *waiter.tenant != *rank.tenant => others.goes_before(waiter),
-                        _ => waiter.work <= most,
+                    let goes_before = match &tenants {
+                        Some(tenants) => tenants.goes_before(waiter, most),
+                        None => waiter.work <= most,
                     };
                     match goes_before {
                         true => Precedence::Before,
@@ -60,38 +76,49 @@ impl<W> FairQueue<W> {
         })
     }
 
-    /// Returns the held requests of other tenants that go before the request. `None` if its class has no other tenant.
-    fn other_tenants(
+    /// Returns the tenants of the request's class. `None` if it has no other tenant.
+    fn class_tenants(
         &self,
         rank: &RequestRank<'_>,
         workers: &[WorkerId],
         most: &[u32],
-    ) -> Option<OtherTenants<'_>> {
+    ) -> Option<ClassTenants<'_>> {
         let queues = &self.classes.get(&Reverse(rank.class))?.queues;
-        let is_other = |tenant: &str| *tenant != *rank.tenant;
-        if !queues.keys().any(|tenant| is_other(tenant)) {
+        let own = queues.get_key_value(rank.tenant).map(|(tenant, _)| tenant);
+        if queues.len() == usize::from(own.is_some()) {
             return None;
         }
-        let until = self.service_before(rank, workers, most);
-        let others = queues.iter().filter(|(tenant, _)| is_other(tenant));
-        let last = others.map(|(tenant, ranked)| {
-            let level = self.tenants.level(tenant);
-            (&**tenant, ranked.queue.last_until(level, until))
+        let until = self.service_before(rank, own, workers, most);
+        let others = queues
+            .iter()
+            .filter(|(tenant, _)| !own.is_some_and(|own| Arc::ptr_eq(own, tenant)));
+        let last = others.filter_map(|(tenant, ranked)| {
+            let last = ranked.queue.last_until(self.tenants.level(tenant), until);
+            Some((address(tenant), last?))
         });
-        Some(OtherTenants { last: last.collect() })
+        let last = last.collect();
+        Some(ClassTenants { own, last })
     }
 
     /// Returns the service of the request's tenant when the request is served: after those of the tenant that go before
-    /// it.
-    fn service_before(&self, rank: &RequestRank<'_>, workers: &[WorkerId], most: &[u32]) -> f64 {
+    /// it. `own` is the tenant in the queue of the class.
+    fn service_before(
+        &self,
+        rank: &RequestRank<'_>,
+        own: Option<&Arc<str>>,
+        workers: &[WorkerId],
+        most: &[u32],
+    ) -> f64 {
         let now = match rank.charged {
             Some(charged) => self.tenants.level(rank.tenant) - charged,
+            // Only a tenant without a queue is raised when it gets one.
+            None if own.is_some() => self.tenants.level(rank.tenant),
             None => self.tenants.raised_level(rank.tenant),
         };
         let before = workers.iter().zip(most).flat_map(|(worker, most)| {
             let waiters = self.waiters.of(*worker).iter();
             waiters.filter(move |waiter| {
-                waiter.class == rank.class && waiter.work <= *most && *waiter.tenant == *rank.tenant
+                waiter.class == rank.class && waiter.work <= *most && is_of(waiter, own)
             })
         });
         now + before.map(|waiter| waiter.share).sum::<f64>()
@@ -100,8 +127,6 @@ impl<W> FairQueue<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::admission::{Held, Waiting};
 
@@ -189,5 +214,20 @@ mod tests {
         };
         assert_eq!(queue.ahead(&of(None), &[A], &[u32::MAX]), [2, 200]);
         assert_eq!(queue.ahead(&of(Some(150.0)), &[A], &[u32::MAX]), [2, 100]);
+    }
+
+    #[test]
+    fn requests_that_share_a_counter_are_of_one_tenant() {
+        let mut queue = queue(&[]);
+        for number in 0..4_096 {
+            queue.pass(&format!("t{number}").into(), 5.0);
+            queue.correct(&format!("t{number}").into(), 5.0);
+        }
+        for number in 0..3 {
+            queue.insert(number, held(0, &format!("late{number}"), A, 10), ());
+        }
+        queue.insert(3, held(0, "t1", A, 100), ());
+        assert_eq!(queue.ahead(&rank(0, "later"), &[A], &[10]), [4, 30 + 100]);
+        assert_eq!(queue.ahead(&rank(0, "later"), &[A], &[9]), [4, 0]);
     }
 }

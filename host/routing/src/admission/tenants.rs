@@ -25,8 +25,10 @@ pub fn weighted_tokens(input: u64, output: u64) -> f64 {
 pub struct TenantService<'t> {
     /// Name.
     pub tenant: &'t Arc<str>,
-    /// Weighted tokens over the tenant's weight since the start, less what was given back.
+    /// Weighted tokens over the tenant's weight since the counter was made, less what was given back.
     pub share: f64,
+    /// Number of the counter: one that was dropped and made again has another.
+    pub life: u32,
 }
 
 /// The counters of all tenants.
@@ -38,6 +40,8 @@ pub(super) struct Tenants {
     /// Virtual time: the level of the last tenant that was admitted.
     floor: f64,
     shared: Arc<str>,
+    /// Number of counters that were made. It wraps around.
+    made: u32,
 }
 
 /// Counter of a tenant.
@@ -45,8 +49,10 @@ pub(super) struct Tenants {
 struct TenantCounter {
     /// Service of all routers, as far as known; raised to the virtual time after idleness.
     level: f64,
-    /// Service of this router since its start.
+    /// Service of this router since the counter was made.
     own: f64,
+    /// Number of the counter.
+    life: u32,
 }
 
 impl Default for Tenants {
@@ -56,6 +62,7 @@ impl Default for Tenants {
             by_level: BTreeSet::new(),
             floor: 0.0,
             shared: "".into(),
+            made: 0,
         }
     }
 }
@@ -78,19 +85,25 @@ impl Tenants {
         Arc::clone(tenant)
     }
 
+    /// Returns the name under which the tenant's next request is counted, as [`Self::name`] without its effect.
+    pub(super) fn counted_name<'t>(&'t self, tenant: &'t str) -> &'t str {
+        let Some(beyond) = self.counters.len().checked_sub(MOST) else {
+            return tenant;
+        };
+        let last_dropped = self.by_level.iter().nth(beyond);
+        let has_room = last_dropped.is_some_and(|(level, _)| level.0 <= self.floor);
+        if has_room || self.counters.contains_key(tenant) {
+            tenant
+        } else {
+            &self.shared
+        }
+    }
+
     /// Raises a tenant that has a request in the queue again to the others' virtual time. Returns its service.
     pub(super) fn lift(&mut self, tenant: &Arc<str>) -> f64 {
         let floor = self.floor;
         let lifted = self.update(tenant, |counter| counter.level = counter.level.max(floor));
-        lifted.unwrap_or_else(|| {
-            self.insert(
-                tenant,
-                TenantCounter {
-                    level: floor,
-                    own: 0.0,
-                },
-            )
-        })
+        lifted.unwrap_or_else(|| self.insert(tenant, 0.0))
     }
 
     /// Returns a tenant's service in weighted tokens over its weight; comparable between tenants that wait.
@@ -113,15 +126,7 @@ impl Tenants {
     /// Charges a tenant for a request that is decided, and may be held again. Returns its service.
     pub(super) fn charge(&mut self, tenant: &Arc<str>, share: f64) -> f64 {
         let charged = self.update(tenant, |counter| counter.charge(share));
-        charged.unwrap_or_else(|| {
-            self.insert(
-                tenant,
-                TenantCounter {
-                    level: self.floor + share,
-                    own: share,
-                },
-            )
-        })
+        charged.unwrap_or_else(|| self.insert(tenant, share))
     }
 
     /// Moves the virtual time to the service of a tenant before a charged request.
@@ -161,6 +166,7 @@ impl Tenants {
             visit(TenantService {
                 tenant,
                 share: counter.own,
+                life: counter.life,
             });
         }
     }
@@ -180,8 +186,14 @@ impl Tenants {
         Some(level)
     }
 
-    /// Adds the counter of a tenant that has none. Returns its service.
-    fn insert(&mut self, tenant: &Arc<str>, counter: TenantCounter) -> f64 {
+    /// Adds the counter of a tenant that has none, from the virtual time on, with its first charge. Returns its service.
+    fn insert(&mut self, tenant: &Arc<str>, share: f64) -> f64 {
+        let counter = TenantCounter {
+            level: self.floor + share,
+            own: share,
+            life: self.made,
+        };
+        self.made = self.made.wrapping_add(1);
         self.by_level
             .insert((OrderKey::of(counter.level), Arc::clone(tenant)));
         self.counters.insert(Arc::clone(tenant), counter);
@@ -239,6 +251,41 @@ mod tests {
         }
         let late: Arc<str> = "late".into();
         tenants.floor = 10_000.0;
+        assert_eq!(tenants.counted_name(&late), &*late);
         assert_eq!(tenants.name(&late), late);
+    }
+
+    #[test]
+    fn a_counter_that_was_dropped_and_made_again_has_another_number() {
+        let mut tenants = Tenants::default();
+        let back: Arc<str> = "back".into();
+        let life = |tenants: &Tenants| {
+            let mut life = None;
+            tenants.visit(|service| life = life.or((**service.tenant == *"back").then_some(service.life)));
+            life
+        };
+        tenants.pass(&back, 1.0);
+        let first = life(&tenants);
+        tenants.floor = 10.0;
+        for number in 0..MOST {
+            tenants.pass(&format!("t{number}").into(), 100.0);
+        }
+        assert_eq!(life(&tenants), None, "dropped");
+        tenants.floor = 1_000.0;
+        tenants.pass(&back, 1.0);
+        assert!(first.is_some() && life(&tenants).is_some());
+        assert_ne!(life(&tenants), first);
+    }
+
+    #[test]
+    fn the_counted_name_of_a_tenant_beyond_the_bound_is_the_shared_one() {
+        let mut tenants = Tenants::default();
+        for number in 0..MOST {
+            tenants.charge(&format!("t{number}").into(), 1.0);
+        }
+        let late: Arc<str> = "late".into();
+        assert_eq!(tenants.counted_name("t7"), "t7");
+        assert_eq!(tenants.counted_name(&late), "");
+        assert_eq!(&*tenants.name(&late), "");
     }
 }

@@ -1,4 +1,4 @@
-//! The line against a naive model, and what budgets and fairness promise, over random scripts.
+//! The queue against a naive model, and what budgets and fairness promise, over random scripts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -191,9 +191,9 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..200)
 }
 
-/// Plays a script on both; the line ends empty when it is served on.
+/// Plays a script on both; the queue ends empty when it is served on.
 fn play(acts: Vec<Act>) {
-    let (mut line, mut naive) = (FairQueue::default(), Naive::default());
+    let (mut queue, mut naive) = (FairQueue::default(), Naive::default());
     let (mut now, mut releases) = (0_u64, 0_u64);
     for (number, act) in (0_u64..).zip(acts) {
         match act {
@@ -215,12 +215,12 @@ fn play(acts: Vec<Act>) {
                     held,
                     ..waiting(class, &format!("t{tenant}"), work)
                 };
-                line.insert(number, one.clone(), number);
+                queue.insert(number, one.clone(), number);
                 naive.insert(number, one);
             }
             Act::Leave(at) if at < naive.waiting.len() => {
                 let (number, _) = naive.waiting.remove(at);
-                assert_eq!(line.remove(number).unwrap().1, number);
+                assert_eq!(queue.remove(number).unwrap().1, number);
             }
             Act::Due(at) if at < naive.waiting.len() => {
                 let (number, mut one) = naive.waiting.remove(at);
@@ -228,7 +228,7 @@ fn play(acts: Vec<Act>) {
                     held.evaluated_at = None;
                 }
                 naive.put_back(number, one);
-                line.make_due(number);
+                queue.make_due(number);
             }
             Act::CapacityEvent => releases += 1,
             Act::Serve { step, release } => {
@@ -241,30 +241,30 @@ fn play(acts: Vec<Act>) {
                         .for_each(|worker| release.spend(worker.map(WorkerId)));
                     release
                 });
-                let first = line.first(now, step, releases, release.as_ref());
+                let first = queue.first(now, step, releases, release.as_ref());
                 let first = first.map(|(number, _)| number);
                 assert_eq!(first, naive.first(now, step, releases, release.as_ref()));
                 if let Some(number) = first {
-                    assert_eq!(line.serve(number).unwrap().1, number);
+                    assert_eq!(queue.serve(number).unwrap().1, number);
                     naive.serve(number);
                 }
             }
             Act::Pass(time) => now += time,
             _ => {}
         }
-        assert_eq!(line.len(), naive.waiting.len());
-        assert_eq!(line.counts().iter().sum::<usize>(), line.len());
+        assert_eq!(queue.len(), naive.waiting.len());
+        assert_eq!(queue.counts().iter().sum::<usize>(), queue.len());
     }
     releases += 1;
-    while let Some((number, _)) = line.first(now, None, releases, Some(&CapacityEvent::anywhere())) {
-        line.serve(number).unwrap();
+    while let Some((number, _)) = queue.first(now, None, releases, Some(&CapacityEvent::anywhere())) {
+        queue.serve(number).unwrap();
     }
-    assert!(line.is_empty(), "everybody is served in the end");
+    assert!(queue.is_empty(), "everybody is served in the end");
 }
 
 #[test]
 fn decisions_that_hold_a_request_again_are_no_service() {
-    let mut line = FairQueue::default();
+    let mut queue = FairQueue::default();
     let held = |tenant, work| Waiting {
         held: Some(Held {
             order: 0.0,
@@ -273,16 +273,16 @@ fn decisions_that_hold_a_request_again_are_no_service() {
         }),
         ..waiting(0, tenant, work)
     };
-    line.pass(&"heavy".into(), 10_000.0);
-    line.insert(1, held("heavy", 10), ());
-    line.insert(2, held("light", 10), ());
+    queue.pass(&"heavy".into(), 10_000.0);
+    queue.insert(1, held("heavy", 10), ());
+    queue.insert(2, held("light", 10), ());
     let anywhere = CapacityEvent::anywhere();
     for _ in 0..3 {
         for (expected, tenant) in [(2, "light"), (1, "heavy")] {
-            let (number, _) = line.first(0, None, 1, Some(&anywhere)).unwrap();
+            let (number, _) = queue.first(0, None, 1, Some(&anywhere)).unwrap();
             assert_eq!(number, expected, "the tenant with the least service first");
-            let (one, ()) = line.serve(number).unwrap();
-            line.correct(&tenant.into(), -one.share);
+            let (one, ()) = queue.serve(number).unwrap();
+            queue.correct(&tenant.into(), -one.share);
             let again = Waiting {
                 held: one.held.map(|held| Held {
                     evaluated_at: Some(1),
@@ -290,44 +290,44 @@ fn decisions_that_hold_a_request_again_are_no_service() {
                 }),
                 ..one
             };
-            line.put_back(number, again, ());
+            queue.put_back(number, again, ());
         }
         for number in [1, 2] {
-            line.make_due(number);
+            queue.make_due(number);
         }
     }
     // The light tenant is served: the virtual time follows, and an idle tenant begins there.
-    line.serve(2).unwrap();
-    line.decided("light", 10.0);
-    line.insert(3, waiting(0, "idle", 10), ());
+    queue.serve(2).unwrap();
+    queue.decided("light", 10.0);
+    queue.insert(3, waiting(0, "idle", 10), ());
     let mut levels = Vec::new();
-    line.visit_tenants(|tenant| levels.push((tenant.tenant.to_string(), tenant.share)));
+    queue.visit_tenants(|tenant| levels.push((tenant.tenant.to_string(), tenant.share)));
     assert!(levels.contains(&("light".to_owned(), 10.0)), "{levels:?}");
 }
 
 /// Returns the widest gap between two tenants with requests of these sizes always waiting.
 fn widest_gap(sizes: &[(u8, u16)], weights: [f64; 2]) -> f64 {
-    let mut line = FairQueue::default();
+    let mut queue = FairQueue::default();
     let names = ["a", "b"];
     let mut served = [0.0_f64; 2];
     let mut widest = 0.0_f64;
-    let come = |line: &mut FairQueue<u8>, number: u64, tenant: u8, size: u16| {
+    let come = |queue: &mut FairQueue<u8>, number: u64, tenant: u8, size: u16| {
         let share = f64::from(size) / weights[usize::from(tenant)];
         let one = Waiting {
             share,
             ..waiting(0, names[usize::from(tenant)], size.into())
         };
-        line.insert(number, one, tenant);
+        queue.insert(number, one, tenant);
     };
-    come(&mut line, 0, 0, 1);
-    come(&mut line, 1, 1, 1);
+    come(&mut queue, 0, 0, 1);
+    come(&mut queue, 1, 1, 1);
     for (number, (_, size)) in (2..).zip(sizes) {
-        let (first, _) = line.first(0, None, 0, None).unwrap();
-        let (one, tenant) = line.serve(first).unwrap();
+        let (first, _) = queue.first(0, None, 0, None).unwrap();
+        let (one, tenant) = queue.serve(first).unwrap();
         served[usize::from(tenant)] += one.share;
         widest = widest.max((served[0] - served[1]).abs());
         // A tenant that was served comes again: both always wait.
-        come(&mut line, number, tenant, *size);
+        come(&mut queue, number, tenant, *size);
     }
     widest
 }
@@ -418,19 +418,19 @@ fn a_limit_that_is_lowered_counts_what_is_under_way_and_one_that_is_lifted_lets_
 
 #[test]
 fn the_shortest_goes_first_unless_another_would_come_too_late_and_the_late_go_last() {
-    let mut line = FairQueue::default();
+    let mut queue = FairQueue::default();
     let of = |work, start_by_us| Waiting {
         start_by_us,
         runs_us: 10,
         ..waiting(0, "", work)
     };
-    line.insert(0, of(90, 105), "urgent");
-    line.insert(1, of(1, 50), "late");
-    line.insert(2, of(5, NEVER), "short");
-    line.insert(3, of(7, NEVER), "longer");
+    queue.insert(0, of(90, 105), "urgent");
+    queue.insert(1, of(1, 50), "late");
+    queue.insert(2, of(5, NEVER), "short");
+    queue.insert(3, of(7, NEVER), "longer");
     let mut next = |now| {
-        let (number, _) = line.first(now, None, 0, None)?;
-        Some(line.serve(number)?.1)
+        let (number, _) = queue.first(now, None, 0, None)?;
+        Some(queue.serve(number)?.1)
     };
     assert_eq!(
         next(95),
@@ -445,24 +445,24 @@ fn the_shortest_goes_first_unless_another_would_come_too_late_and_the_late_go_la
 
 #[test]
 fn the_last_of_the_least_important_class_makes_room_and_only_where_it_may_be_shed() {
-    let mut line = FairQueue::default();
+    let mut queue = FairQueue::default();
     for (number, class) in [(0, 0), (1, -1), (2, -3), (3, -3)] {
-        line.insert(number, waiting(class, "", 1), ());
+        queue.insert(number, waiting(class, "", 1), ());
     }
-    assert_eq!(line.victim(0), Some(3));
-    assert_eq!(line.victim(-2), Some(3));
-    assert_eq!(line.victim(-3), None);
+    assert_eq!(queue.victim(0), Some(3));
+    assert_eq!(queue.victim(-2), Some(3));
+    assert_eq!(queue.victim(-3), None);
     for number in [1, 2, 3] {
-        line.remove(number);
+        queue.remove(number);
     }
-    assert_eq!(line.victim(100), None, "class 0 is not shed");
-    assert_eq!(line.counts(), [0, 1, 0]);
-    assert_eq!((line.ahead_of(0), line.ahead_of(1)), (1, 0));
+    assert_eq!(queue.victim(100), None, "class 0 is not shed");
+    assert_eq!(queue.counts(), [0, 1, 0]);
+    assert_eq!((queue.ahead_of(0), queue.ahead_of(1)), (1, 0));
 }
 
 #[test]
 fn a_release_up_to_an_order_leaves_later_requests_in_the_queue() {
-    let mut line = FairQueue::default();
+    let mut queue = FairQueue::default();
     let held = |order: f64| Waiting {
         held: Some(Held {
             order,
@@ -472,18 +472,20 @@ fn a_release_up_to_an_order_leaves_later_requests_in_the_queue() {
         ..waiting(0, "", 1)
     };
     for (number, order) in [(1, 5.0), (2, 3.0)] {
-        line.insert(number, held(order), number);
+        queue.insert(number, held(order), number);
     }
     let release = |order| CapacityEvent::at(WorkerId(1)).up_to(order);
     let mut first = |order| {
-        line.first(0, None, 1, Some(&release(order)))
+        queue
+            .first(0, None, 1, Some(&release(order)))
             .map(|(number, _)| number)
     };
     assert_eq!(first(2.0), None, "another router holds an earlier one");
     assert_eq!(first(4.0), Some(2));
-    line.serve(2);
+    queue.serve(2);
     let mut first = |order| {
-        line.first(0, None, 1, Some(&release(order)))
+        queue
+            .first(0, None, 1, Some(&release(order)))
             .map(|(number, _)| number)
     };
     assert_eq!((first(4.0), first(f64::INFINITY)), (None, Some(1)));

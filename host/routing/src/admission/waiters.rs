@@ -23,7 +23,7 @@ pub struct WorkerWaiter {
     pub order: f64,
     /// Priority class.
     pub class: i32,
-    /// Tenant.
+    /// Tenant. In a [`FairQueue`](super::FairQueue), those of one class and tenant share one `Arc`.
     pub tenant: Arc<str>,
     /// Charge of its tenant.
     pub share: f64,

@@ -92,7 +92,7 @@ fn look_at(
             let now = AbsentWorker {
                 level,
                 is_pending,
-                is_logged: is_logged || (is_pending && report_failure(member)),
+                is_logged: is_logged || (is_pending && report_failure(pool, member)),
             };
             absent.insert(member.worker.id(), now);
         }
@@ -101,15 +101,128 @@ fn look_at(
 }
 
 /// Logs the reason why a worker was not reached, where a check has failed. Returns `true` if one has.
-fn report_failure(member: &Member) -> bool {
+fn report_failure(pool: &WorkerPool, member: &Member) -> bool {
     let report = member.link.health.report(member.link.now_ms());
     if report.is_checked {
         warn!(
             worker = &*member.worker.spec().name,
+            pool = &*pool.name,
             reason = report.reason,
             "a worker cannot be reached yet: it is pending, gets requests only where no worker in service is left, \
              and is checked again until it answers"
         );
     }
     report.is_checked
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use placement::FleetVersion;
+    use routing::{Generation, Worker, WorkerSpec};
+    use worker_client::{Authorization, ConnectionPool, ConnectionsSpec};
+
+    use super::super::{Finding, HealthSpec, ProbeSpec};
+    use super::*;
+    use crate::fleet::catalog::ModelCatalog;
+    use crate::fleet::metrics::FleetMetrics;
+    use crate::fleet::pool::CheckRules;
+    use crate::fleet::worker::WorkerHandle;
+
+    /// Counts the reports of pools that have a worker back.
+    #[derive(Default)]
+    struct Reports(AtomicUsize);
+
+    impl FleetSource for Reports {
+        fn active(&self) -> ActiveFleet {
+            fleet([])
+        }
+
+        fn entered_service(&self, _pool: &WorkerPool) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn fleet<const N: usize>(pools: [Arc<WorkerPool>; N]) -> ActiveFleet {
+        ActiveFleet {
+            generation: Generation(1),
+            pools: pools.into(),
+        }
+    }
+
+    /// Rules by which one probe decides.
+    fn rules(slow_start: Duration) -> HealthSpec {
+        HealthSpec {
+            probe: Some(ProbeSpec {
+                unhealthy_after: 1,
+                healthy_after: 1,
+                ..ProbeSpec::default()
+            }),
+            slow_start,
+            ..HealthSpec::default()
+        }
+    }
+
+    fn probe(pool: &WorkerPool, finding: Finding) {
+        for member in &pool.members {
+            member.link.health.probed(finding, member.link.now_ms());
+        }
+    }
+
+    /// Creates a pool of two workers in service whose slow start outlasts any test.
+    fn pool() -> Arc<WorkerPool> {
+        let member = |id| {
+            let worker = Worker::new(WorkerId(id), WorkerSpec::mixed("worker", "http://worker:1"));
+            let upstream = ConnectionPool::new("http://worker:1").unwrap();
+            let link = WorkerHandle::new(&worker, upstream, FleetMetrics::default().worker("worker"));
+            link.health
+                .set_rules(&rules(Duration::from_secs(9_999)), "worker");
+            Member {
+                worker: Arc::new(worker),
+                link: Arc::new(link),
+                bootstrap: None,
+            }
+        };
+        let pool = WorkerPool {
+            version: FleetVersion::unique(),
+            name: "main".into(),
+            members: [0, 1].map(member).into(),
+            catalog: ModelCatalog::new(&[], vec![], false),
+            model_list: None,
+            authorization: Authorization::Pass,
+            connections: ConnectionsSpec::default(),
+            checks: CheckRules {
+                health: HealthSpec::default(),
+                scrape: None,
+            },
+            knowledge: Arc::default(),
+        };
+        probe(&pool, Finding::Well);
+        Arc::new(pool)
+    }
+
+    #[test]
+    fn a_pool_is_reported_once_a_look_as_its_workers_return_and_again_as_their_slow_start_ends() {
+        let (mut watch, reports, pool) = (ServiceWatch::default(), Reports::default(), pool());
+        let mut look = || {
+            watch.look(&fleet([Arc::clone(&pool)]), &reports);
+            reports.0.swap(0, Ordering::Relaxed)
+        };
+        assert_eq!(look(), 0, "both are in service");
+        for _ in 0..3 {
+            probe(&pool, Finding::Unwell);
+            assert_eq!(look(), 0);
+            probe(&pool, Finding::Well);
+            assert_eq!(look(), 1, "both return");
+            assert_eq!(look(), 0);
+        }
+        for member in &pool.members {
+            member.link.health.set_rules(&rules(Duration::ZERO), "worker");
+        }
+        assert_eq!(look(), 1, "their slow start has ended");
+        assert_eq!(look(), 0);
+    }
 }

@@ -167,11 +167,23 @@ impl Capacity {
         };
     }
 
-    /// Counts the present requests of a worker as those of this pool, which another pool takes over.
-    pub(super) fn moves(&mut self, worker: &Arc<Worker>) {
-        let counted = CountedRequests::Moved(worker.load().own().requests.into());
+    /// Counts the present requests of a worker as those of this pool, which another pool takes over. `of_others` are
+    /// those that the worker has of other pools.
+    pub(super) fn moves(&mut self, worker: &Arc<Worker>, of_others: u64) {
+        let own = u64::from(worker.load().own().requests);
+        let counted = CountedRequests::Moved(own.saturating_sub(of_others));
         let moved = OtherWorker::leaving(Arc::clone(worker), counted);
         self.leaving.push(moved);
+    }
+
+    /// Returns the requests of this pool at a worker that another pool took over.
+    pub(super) fn moved(&self, worker: WorkerId) -> u64 {
+        let of_worker = self.leaving.iter().filter(|other| other.worker.id() == worker);
+        let moved = of_worker.map(|other| match other.counted {
+            CountedRequests::Moved(requests) => requests,
+            CountedRequests::OfAll | CountedRequests::Own | CountedRequests::Left => 0,
+        });
+        moved.sum()
     }
 
     /// Records that a lease of this pool on a worker has ended.

@@ -28,6 +28,9 @@ use crate::base::life::next_life;
 
 /// Minimum and maximum of `Retry-After`.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// Marker of a permit that took no tokens.
+pub(super) const UNCOUNTED: u64 = u64::MAX;
+
 /// Admission controller of a pool. It outlives snapshots.
 #[derive(Debug)]
 pub(crate) struct AdmissionController {
@@ -148,7 +151,8 @@ impl AdmissionController {
 
     /// Returns the wait so far of the request that has waited longest. `None` while none waits.
     pub(crate) fn oldest_wait(&self) -> Option<Duration> {
-        let since = self.queue().waiting.oldest()?.since;
+        // Not that of the first arrival: it may have been at a worker since.
+        let since = self.queue().waiting.wakers().map(|waiter| waiter.since).min()?;
         Some(since.elapsed())
     }
 
@@ -170,7 +174,7 @@ impl AdmissionController {
         if !self.has_budget.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        self.recompute_if_due();
+        self.recompute_and_admit();
         let request = request();
         if self.is_blocked.load(Ordering::SeqCst) || !self.budget.take(request.tokens()) {
             return Err(request);
@@ -231,18 +235,13 @@ impl AdmissionController {
         Ok(QueueEntry::new(Arc::clone(self), turn))
     }
 
-    /// Returns `true` if a new request has to wait and the queue is full, by limits that are not overdue: no other
-    /// event may follow that admits the queued requests.
+    /// Returns `true` if a new request has to wait and the queue is full, by limits that are not overdue.
     pub(super) fn is_crowded(self: &Arc<Self>, limit: usize) -> bool {
         let is_crowded = || self.is_blocked.load(Ordering::SeqCst) && self.len() >= limit;
         if !self.has_budget.load(Ordering::Relaxed) || !is_crowded() {
             return false;
         }
-        let before = self.budget.limits();
-        self.recompute_if_due();
-        if self.budget.limits() != before {
-            self.admit_ready(None);
-        }
+        self.recompute_and_admit();
         is_crowded()
     }
 
@@ -426,6 +425,3 @@ impl AdmissionController {
         self.queue().waiting.len()
     }
 }
-
-/// Marker of a permit that took no tokens.
-pub(super) const UNCOUNTED: u64 = u64::MAX;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::poll;
 use placement::HoldTerms;
 use routing::CapacityEvent;
-use tokio::time::Instant;
+use tokio::time::{Instant, advance};
 
 use super::controller::AdmissionController;
 use super::queue_entry::Unserved;
-use super::tests::{budget, enter, hold, request};
+use super::tests::{budget, enter, hold, plain, request};
 
 /// Returns the weighted tokens that a tenant was charged for.
 fn charged(controller: &AdmissionController, name: &str) -> f64 {
@@ -38,6 +38,23 @@ async fn a_request_is_not_decided_again_once_its_time_has_ended() {
     let ended = entry.hold(&request(0, "", 1), terms, seen, None).await;
     assert_eq!(ended.err(), Some(Unserved::Timeout));
     assert!(started.elapsed() >= patience);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_wait_is_without_the_time_that_the_first_arrival_was_at_a_worker() {
+    let controller = budget(None, None);
+    let turn = || controller.turn(Instant::now() + Duration::from_secs(60));
+    let (mut retried, other) = (turn(), turn());
+    advance(Duration::from_secs(20)).await;
+    retried.since = Instant::now() - Duration::from_secs(5);
+    let one = plain();
+    let [mut first, mut second] = [retried, other].map(|turn| controller.enter(turn, 2, 0).unwrap());
+    let mut first = Box::pin(first.hold(&one, hold(0.0), controller.releases(), None));
+    assert!(poll!(&mut first).is_pending());
+    assert_eq!(controller.oldest_wait(), Some(Duration::from_secs(5)));
+    let mut second = Box::pin(second.hold(&one, hold(0.0), controller.releases(), None));
+    assert!(poll!(&mut second).is_pending());
+    assert_eq!(controller.oldest_wait(), Some(Duration::from_secs(20)));
 }
 
 #[tokio::test]

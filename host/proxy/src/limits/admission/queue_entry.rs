@@ -12,8 +12,8 @@ use super::admission_request::AdmissionRequest;
 use super::controller::{AdmissionController, WaitKind, WakeReason};
 use super::permit::Permit;
 
-/// Time of a request's first wait, and the deadline of its waits. When the request enters the queue again, the deadline
-/// is later by the time outside the queue.
+/// Beginning of a request's wait and the deadline of its waits. When the request enters the queue again, both are later
+/// by the time outside the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueuePosition {
     pub(super) number: u64,

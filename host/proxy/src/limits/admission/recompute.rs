@@ -25,11 +25,21 @@ impl AdmissionController {
         self.release(CapacityEvent::anywhere());
     }
 
-    /// Recomputes the limits if they depend on the workers and are old.
-    pub(super) fn recompute_if_due(&self) {
+    /// Recomputes the limits if they depend on the workers and are old. Returns `true` if they are recomputed.
+    pub(super) fn recompute_if_due(&self) -> bool {
         let at = self.recompute_at_us.load(Ordering::Relaxed);
-        if at != u64::MAX && self.now_us() >= at {
+        let is_due = at != u64::MAX && self.now_us() >= at;
+        if is_due {
             self.recompute_limits();
+        }
+        is_due
+    }
+
+    /// Recomputes the limits as [`Self::recompute_if_due`] does, and admits the queued requests that fit then: no other
+    /// event may follow.
+    pub(super) fn recompute_and_admit(self: &Arc<Self>) {
+        if self.recompute_if_due() && self.is_blocked.load(Ordering::SeqCst) {
+            self.admit_ready(None);
         }
     }
 

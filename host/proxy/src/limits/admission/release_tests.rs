@@ -87,8 +87,9 @@ async fn a_new_configuration_lets_held_requests_be_decided_again() {
     assert!(poll!(&mut wait).is_ready());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_full_queue_recomputes_the_limits_before_it_refuses() {
+/// Checks that overdue limits that have grown admit a queued request when the next one arrives. Returns whether that
+/// one is refused.
+async fn is_refused_with_overdue_limits(is_refused: impl Fn(&Arc<AdmissionController>) -> bool) -> bool {
     let controller = controller();
     controller.activate(Capacity::recomputed(1));
     let without_tokens = || request(0, "", 0);
@@ -98,10 +99,26 @@ async fn a_full_queue_recomputes_the_limits_before_it_refuses() {
     let mut waits = pin!(entry.wait(&one));
     assert!(poll!(&mut waits).is_pending());
     controller.capacity().replace(Capacity::recomputed(2));
-    assert!(controller.is_crowded(1), "the limits are not due yet");
+    assert!(is_refused(&controller), "the limits are not due yet");
+    assert!(poll!(&mut waits).is_pending());
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(!controller.is_crowded(1));
+    let refused = is_refused(&controller);
     assert!(poll!(&mut waits).is_ready());
+    refused
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_recomputes_the_limits_before_it_refuses() {
+    assert!(!is_refused_with_overdue_limits(|controller| controller.is_crowded(1)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_that_recomputes_the_limits_lets_in_who_waits() {
+    let pass = |controller: &Arc<AdmissionController>| controller.pass(|| request(0, "", 0)).is_err();
+    assert!(
+        is_refused_with_overdue_limits(pass).await,
+        "the queued one has the room"
+    );
 }
 
 #[tokio::test]

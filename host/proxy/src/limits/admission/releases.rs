@@ -31,13 +31,22 @@ impl AdmissionController {
         }
     }
 
-    /// Records that another pool takes a worker over, before it does. The worker's requests are those of this pool.
-    pub(crate) fn moves(&self, worker: &Arc<Worker>) {
+    /// Records that another pool takes a worker over, before it does. The worker's requests are those of this pool,
+    /// except for `of_others`.
+    pub(crate) fn moves(&self, worker: &Arc<Worker>, of_others: u64) {
         let mut capacity = self.capacity();
         if capacity.follows_workers() {
             // Before the requests are counted: one that ends meanwhile must not stay in the count.
             self.has_others.store(true, Ordering::SeqCst);
-            capacity.moves(worker);
+            capacity.moves(worker, of_others);
+        }
+    }
+
+    /// Returns the requests of this pool at a worker that another pool took over.
+    pub(crate) fn moved(&self, worker: WorkerId) -> u64 {
+        match self.has_others.load(Ordering::SeqCst) {
+            true => self.capacity().moved(worker),
+            false => 0,
         }
     }
 

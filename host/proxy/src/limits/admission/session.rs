@@ -21,8 +21,8 @@ pub(crate) struct AdmissionSession {
     request: Option<AdmissionRequest>,
     /// Queue position, from the first wait on.
     turn: Option<QueuePosition>,
-    /// Time in the queue that was left when it was sent to a worker. It goes on with the next wait.
-    left: Option<Duration>,
+    /// Time in the queue that was left when it was sent to a worker, and when that was. It goes on with the next wait.
+    left: Option<(Duration, Instant)>,
     entry: Option<QueueEntry>,
     permit: Option<Permit>,
     /// Time by which its response must have begun.
@@ -42,11 +42,18 @@ impl AdmissionSession {
     pub(crate) fn turn(&self) -> Option<QueuePosition> {
         let turn = self.turn?;
         // The time at a worker is no time in the queue.
-        let resumed = |left| QueuePosition {
+        let resumed = |(left, at): (Duration, Instant)| QueuePosition {
+            number: turn.number,
             deadline: Instant::now() + longest_hold(left, self.deadline),
-            ..turn
+            since: turn.since + at.elapsed(),
         };
         Some(self.left.map_or(turn, resumed))
+    }
+
+    /// Returns the charge that its tenant has for it now.
+    pub(crate) fn charged(&self) -> Option<f64> {
+        let charge = self.permit.as_ref()?.charged.as_ref();
+        charge.map(|charge| charge.share)
     }
 
     /// Returns `true` while the request has a queue entry.
@@ -143,7 +150,7 @@ impl AdmissionSession {
     fn leave_queue(&mut self) {
         if let Some(entry) = self.entry.take() {
             entry.sent();
-            self.left = self.turn.map(|turn| turn.left());
+            self.left = self.turn.map(|turn| (turn.left(), Instant::now()));
         }
     }
 
@@ -214,7 +221,7 @@ fn unserved(input: &AdmissionInput<'_>, request: &AdmissionRequest, why: Unserve
 mod tests {
     use tokio::time::advance;
 
-    use super::super::tests::budget;
+    use super::super::tests::{budget, pass, request};
     use super::*;
 
     /// Puts a request into the queue.
@@ -244,7 +251,10 @@ mod tests {
         advance(seconds(2)).await;
         assert_eq!(left(&session), seconds(27));
         let again = session.turn().unwrap();
-        assert_eq!((again.number, again.since), (first.number, first.since));
+        assert_eq!(
+            (again.number, again.since),
+            (first.number, first.since + seconds(24))
+        );
         session.leave_queue();
         advance(seconds(13)).await;
         assert_eq!(
@@ -252,5 +262,25 @@ mod tests {
             seconds(20),
             "the response must have begun by then"
         );
+    }
+
+    #[tokio::test]
+    async fn a_request_is_charged_while_it_has_a_permit_whether_or_not_it_was_in_the_queue() {
+        let queue = PoolQueue {
+            controller: budget(None, None),
+            limit: 1,
+            timeout: Duration::from_secs(30),
+            admission: None,
+        };
+        let mut session = AdmissionSession::new(None);
+        enter(&mut session, &queue);
+        assert!(session.turn().is_some());
+        assert_eq!(
+            session.charged(),
+            None,
+            "a release during its decision ends its wait"
+        );
+        session.permit = pass(&queue.controller, request(0, "tenant", 100));
+        assert_eq!(session.charged(), Some(100.0));
     }
 }

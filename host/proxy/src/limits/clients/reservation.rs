@@ -197,11 +197,13 @@ impl RateLimitGuard {
         self.served = Some(true);
     }
 
-    /// Raises the output to that which answers by the response's id had, where it is plausible.
-    pub(crate) fn raise_output(&mut self, known: u64, tail: &Tail) {
-        if self.bound.is_none_or(|bound| bound.allows_output(known, tail)) {
+    /// Raises the output to that which answers by the response's id had. Returns `false` if it is not plausible.
+    pub(crate) fn raise_output(&mut self, known: u64, tail: &Tail) -> bool {
+        let is_plausible = self.bound.is_none_or(|bound| bound.allows_output(known, tail));
+        if is_plausible {
             self.output = self.output.max(known);
         }
+        is_plausible
     }
 
     /// Returns the output of an answer by its id, which has not been read to its end.
