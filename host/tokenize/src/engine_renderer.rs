@@ -26,7 +26,7 @@ const IN_SGLANG: [&str; 3] = ["DeepseekV4", "InklingForConditionalGeneration", "
 /// Code of an engine that renders a model's chats in place of a chat template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineRenderer {
-    /// Harmony, for gpt-oss. The router renders it too (`harmony`), unless the tokenizer lacks its special tokens.
+    /// Harmony, for gpt-oss. The router renders it too (`harmony`), unless its tokenizer is unsuitable.
     Harmony,
     /// `mistral-common`, for folders with Mistral's own files.
     MistralCommon,

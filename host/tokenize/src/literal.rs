@@ -7,9 +7,12 @@ use crate::model::Model;
 use crate::prompt::Tokens;
 use crate::rendered::Rendered;
 
+/// Bytes that each literal part costs to look at, beside its own.
+const PART_BYTES: usize = 64;
+
 impl Model {
-    /// Returns the tokens of a prompt with literal parts. They are not cached: the cache knows a text, and not which of
-    /// its parts are literal.
+    /// Returns the tokens of a prompt with literal parts. They are not cached: a key of the cache has a text, and not
+    /// which of its parts are literal.
     pub(crate) fn complete_literals(
         &self,
         rendered: &Rendered,
@@ -19,6 +22,8 @@ impl Model {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut from = 0;
         for literal in &rendered.literals {
+            // Each part has a cost of its own, however short it is.
+            budget.look(PART_BYTES)?;
             self.encode_behind(&text[from..literal.start], None, &mut ids, budget)?;
             let taken = match &self.fast_path {
                 Some(fast_path) => {

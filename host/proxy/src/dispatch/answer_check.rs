@@ -121,7 +121,7 @@ impl ErrorDecoder {
     /// Returns the beginning of the text.
     fn text(self, body: &[u8]) -> Cow<'_, [u8]> {
         let mut text = Vec::new();
-        // What was decoded before an error is no JSON.
+        // After an error, the text so far is judged: a cut one is no JSON.
         let _ = match self {
             Self::Gzip => GzDecoder::new(body).take(LONGEST_TEXT).read_to_end(&mut text),
             Self::Deflate => ZlibDecoder::new(body).take(LONGEST_TEXT).read_to_end(&mut text),

@@ -19,6 +19,7 @@ use crate::proxy::Proxy;
 use crate::request::body_reader::{self, IntakeError};
 use crate::request::cut::unless_cut;
 use crate::request::place::ClientHeaders;
+use crate::request::responses::{self, ResponseKey};
 use crate::request::snapshot::Snapshot;
 use crate::tokens;
 
@@ -40,7 +41,11 @@ pub(crate) async fn tokenize(
         let answering = pin!(async {
             // Held until the response is read: the request counts towards the client's limits.
             let reservation = reservation?;
-            tokenize_at_worker(proxy, &snapshot, seq, endpoint, reservation.as_ref(), request).await
+            let sender = TokenSender {
+                client: client.name(),
+                reservation: reservation.as_ref(),
+            };
+            tokenize_at_worker(proxy, &snapshot, seq, endpoint, sender, request).await
         });
         unless_cut(&proxy.readiness, answering).await
     };
@@ -52,13 +57,22 @@ pub(crate) async fn tokenize(
     response.map(Body::from)
 }
 
-/// Forwards the request to a worker of the pool of its model, and to another one if the first fails.
+/// Sender of a request that needs the tokenizer alone.
+#[derive(Debug, Clone, Copy)]
+struct TokenSender<'a> {
+    /// Name of the client. `None` where clients need no key.
+    client: Option<&'a str>,
+    reservation: Option<&'a RateLimitGuard>,
+}
+
+/// Forwards the request to a worker of the pool of its model, and to another one if the first fails. The input of a
+/// response that goes on from another one is at that one's worker.
 async fn tokenize_at_worker(
     proxy: &Proxy,
     snapshot: &Snapshot,
     seq: u64,
     endpoint: Endpoint,
-    reservation: Option<&RateLimitGuard>,
+    sender: TokenSender<'_>,
     request: Request<Body>,
 ) -> Result<Response<Bytes>, Refusal> {
     let limits = &snapshot.limits;
@@ -72,7 +86,7 @@ async fn tokenize_at_worker(
     let mut peek = inference_api::peek(endpoint, &body)?;
     edge.check_depth(&peek)?;
     snapshot.name_model(&mut peek, None, &head.headers);
-    if let Some(reservation) = reservation {
+    if let Some(reservation) = sender.reservation {
         reservation.check_model(&peek.model)?;
     }
     let not_found = || Refusal::not_served(&peek.model);
@@ -85,7 +99,18 @@ async fn tokenize_at_worker(
             pool: pool.workers.name.clone(),
         });
     }
-    let members = tokenizing_workers(&pool.workers, &peek.model, proxy.run.seed(seq));
+    let mut members = tokenizing_workers(&pool.workers, &peek.model, proxy.run.seed(seq));
+    if endpoint == Endpoint::RenderResponse
+        && let Some(id) = peek.previous_response_id()
+    {
+        let key = ResponseKey {
+            client: sender.client,
+            id: &id,
+        };
+        if let Some(member) = responses::pinned(proxy, snapshot, pool, key)? {
+            members = vec![&pool.workers.members[member]];
+        }
+    }
     if members.is_empty() {
         return Err(not_found());
     }
@@ -136,6 +161,9 @@ async fn forward_tokenize(
         first_byte: limits.first_byte_timeout,
     };
     let answer = link.upstream.forward(outgoing, forward_limits).await;
+    if let Err(error) = &answer {
+        link.got_no_answer(error);
+    }
     let tokenizer = link.tokenizer(TokenPath::Tokenize);
     match &answer {
         Ok(answer) if answer.status().is_success() => tokenizer.succeeded(),

@@ -117,12 +117,15 @@ impl RequestLifecycle {
         self.meter.count_tokens_after(before);
     }
 
-    /// Counts at least `known` output tokens of the response, because answers by its id had so many.
-    pub(crate) fn raise_output(&mut self, known: u64, tail: &Tail) {
-        self.meter.raise_output(known);
-        if let Some(reservation) = &mut self.reservation {
-            reservation.raise_output(known, tail);
+    /// Counts at least `known` output tokens of the response, because answers by its id had so many. Returns `false` if
+    /// that is not plausible, and nothing is counted.
+    pub(crate) fn raise_output(&mut self, known: u64, tail: &Tail) -> bool {
+        let reservation = self.reservation.as_mut();
+        let is_plausible = reservation.is_none_or(|reservation| reservation.raise_output(known, tail));
+        if is_plausible {
+            self.meter.raise_output(known);
         }
+        is_plausible
     }
 
     /// Returns the output tokens of an answer by a response's id, which has not been read to its end.

@@ -25,8 +25,13 @@ pub(crate) fn turned(router: &Router, reason: &str) -> f64 {
 
 /// Opens a connection, sends a part of a body, and keeps it open.
 pub(crate) async fn half(router: SocketAddr, bytes: usize) -> TcpStream {
+    half_at(router, "/v1/completions", 100_000, bytes).await
+}
+
+/// Does the same at a path, with a body of this length.
+pub(crate) async fn half_at(router: SocketAddr, path: &str, length: usize, bytes: usize) -> TcpStream {
     let mut client = TcpStream::connect(router).await.unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 100000\r\n\r\n";
+    let head = format!("POST {path} HTTP/1.1\r\nhost: r\r\ncontent-length: {length}\r\n\r\n");
     // The router may refuse it before everything is sent.
     let _ = client
         .write_all(format!("{head}{}", " ".repeat(bytes)).as_bytes())

@@ -8,7 +8,9 @@ use proxy::{Authorization, ClientLimits, ClientSpec, EngineFields, KeyHash};
 
 use crate::client::{Answer, chat, get, post, send};
 use crate::eventually;
+use crate::policy::Scripted;
 use crate::router::{Router, router};
+use crate::tokens::querying_worker;
 use crate::worker::{Worker, answered_by_hand, json, streaming, tokenizing, whole};
 
 pub(crate) fn client(name: &str) -> ClientSpec {
@@ -320,6 +322,62 @@ async fn workers_receive_the_pools_key_with_every_request_and_tokenize_is_counte
     );
     let again = send(router.address, tokenize()).await;
     refused(&again, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn requests_that_are_not_placed_carry_the_pools_key_too() {
+    for (authorization, key) in [
+        (Authorization::Pass, Some("Bearer client")),
+        (Authorization::Drop, None),
+        (Authorization::bearer("own").unwrap(), Some("Bearer own")),
+    ] {
+        let worker = Worker::start(|request| async move {
+            match request.uri.path() {
+                "/tokenize" => json(200, r#"{"count":2,"max_model_len":512,"tokens":[1,2]}"#),
+                "/v1/models" => json(200, r#"{"object":"list","data":[{"id":"m"}]}"#),
+                _ => json(200, r#"{"id":"resp_1","status":"completed"}"#),
+            }
+        })
+        .await;
+        let router = router()
+            .worker("a", &worker.url())
+            .policy(Scripted::first(
+                &["request.prompt-tokens"],
+                &["prefix.any-tokens"],
+            ))
+            .with(|with| with.authorization = authorization)
+            .with(querying_worker)
+            .start()
+            .await;
+        let body = r#"{"model":"m","input":"hi","prompt":"hi","messages":[]}"#;
+        for request in [
+            post("/v1/responses", body),
+            get("/v1/responses/resp_1"),
+            post("/v1/responses/resp_1/cancel", ""),
+            post("/tokenize", body),
+            post("/v1/responses/render", body),
+            post("/v1/completions/derender", body),
+            post("/v1/completions", body),
+            get("/v1/models"),
+        ] {
+            let path = request.uri().clone();
+            let answer = send(
+                router.address,
+                with(request, &[("authorization", "Bearer client")]),
+            )
+            .await;
+            assert_eq!(answer.status, StatusCode::OK, "{path}");
+            answer.text().await;
+        }
+        let seen = worker.received();
+        let tokenized = seen.iter().filter(|request| request.uri.path() == "/tokenize");
+        assert!(tokenized.count() >= 2, "the client's and the router's own");
+        for request in seen {
+            let sent = request.headers.get("authorization");
+            let sent = sent.map(|value| value.to_str().unwrap());
+            assert_eq!(sent, key, "{}", request.uri);
+        }
+    }
 }
 
 #[tokio::test]

@@ -13,11 +13,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::bodies::{half, read_all};
+use crate::bodies::{half, half_at, read_all};
 use crate::client::{post, send};
 use crate::eventually;
 use crate::router::{Builder, Router, router};
-use crate::worker::Worker;
+use crate::worker::{Worker, json};
 
 const MESSAGES: &str = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"hi"}]}"#;
 
@@ -117,6 +117,27 @@ async fn a_request_whose_body_is_cut_by_a_drain_is_counted() {
     let worker = Worker::named("a").await;
     let router = short_drains(&worker, |builder| builder.clients.clear()).await;
     let client = half(router.address, 10).await;
+    eventually("its body arrives", || {
+        router.metric("conductor_unfinished_bodies") == 1.0
+    })
+    .await;
+    router.shut_down();
+    let answer = read_all(client).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("shutting_down"),
+        "{answer}"
+    );
+    let cut = r#"conductor_requests_total{pool="",outcome="shut-down"}"#;
+    assert_eq!(router.metric(cut), 1.0);
+}
+
+#[tokio::test]
+async fn a_request_by_id_whose_body_is_cut_by_a_drain_is_counted() {
+    let worker = Worker::start(|_| async { json(200, r#"{"id":"resp_1","status":"queued"}"#) }).await;
+    let router = short_drains(&worker, |builder| builder.clients.clear()).await;
+    let made = post("/v1/responses", r#"{"model":"m","input":"hi"}"#);
+    send(router.address, made).await.text().await;
+    let client = half_at(router.address, "/v1/responses/resp_1/cancel", 100, 10).await;
     eventually("its body arrives", || {
         router.metric("conductor_unfinished_bodies") == 1.0
     })

@@ -112,12 +112,17 @@ struct OpenResponse {
 
 /// Streams these pieces of a background response to client `a`.
 async fn streamed(pieces: &[&'static str]) -> OpenResponse {
+    streamed_and_kept(pieces, COMPLETED).await
+}
+
+/// Does the same, with this answer by the response's id.
+async fn streamed_and_kept(pieces: &[&'static str], kept: &'static str) -> OpenResponse {
     let (pens, mut taken) = mpsc::channel::<Pen>(1);
     let worker = Worker::start(move |request| {
         let pens = pens.clone();
         async move {
             if request.method == Method::GET {
-                return json(200, COMPLETED);
+                return json(200, kept);
             }
             let (pen, response) = written("text/event-stream");
             pens.send(pen).await.unwrap();
@@ -156,9 +161,18 @@ async fn left_after(pieces: &[&'static str]) -> (Worker, Router) {
 /// First two events of a streamed response.
 const STARTED: &str = "data: {\"response\":{\"id\":\"resp_1\",\"usage\":null}}\n\ndata: {}\n\n";
 
+/// Last event of a streamed response.
+const ENDED: &str = "event: response.completed\ndata: {\"response\":{\"usage\":{\"input_tokens\":1000,\
+    \"input_tokens_details\":{\"cached_tokens\":600},\"output_tokens\":50}}}\n\n";
+
 /// Requests the response by its id while its own answer is open. Returns that answer.
 async fn polled_while_open() -> OpenResponse {
-    let open = streamed(&[STARTED]).await;
+    polled_and_kept(COMPLETED).await
+}
+
+/// Does the same, with this answer by the response's id.
+async fn polled_and_kept(kept: &'static str) -> OpenResponse {
+    let open = streamed_and_kept(&[STARTED], kept).await;
     let answer = send(open.router.address, of("a", get("/v1/responses/resp_1"))).await;
     answer.text().await;
     assert_eq!(charged(&open.router)[1], 0.0);
@@ -167,8 +181,6 @@ async fn polled_while_open() -> OpenResponse {
 
 #[tokio::test]
 async fn a_response_that_is_requested_while_it_is_streamed_is_counted_once() {
-    const ENDED: &str = "event: response.completed\ndata: {\"response\":{\"usage\":{\"input_tokens\":1000,\
-        \"input_tokens_details\":{\"cached_tokens\":600},\"output_tokens\":50}}}\n\n";
     let open = polled_while_open().await;
     open.pen.send(Ok(ENDED.into())).await.unwrap();
     drop(open.pen);
@@ -187,6 +199,26 @@ async fn a_client_that_leaves_a_stream_is_charged_what_it_had_by_the_id_meanwhil
     drop(open.streamed);
     let router = &open.router;
     eventually("the client has left", || charged(router)[1] > 0.0).await;
+    assert_eq!((charged(router)[1], tokens(router)[2]), (50.0, 50.0));
+}
+
+#[tokio::test]
+async fn an_implausible_output_by_the_id_is_neither_counted_nor_charged() {
+    const KEPT: &str = r#"{"id":"resp_1","status":"completed","usage":{"output_tokens":1000000000}}"#;
+    let open = polled_and_kept(KEPT).await;
+    drop(open.streamed);
+    let router = &open.router;
+    eventually("the client has left", || charged(router)[1] > 0.0).await;
+    assert_eq!((charged(router)[1], tokens(router)[2]), (2.0, 2.0));
+}
+
+#[tokio::test]
+async fn a_stream_that_its_worker_breaks_off_counts_what_answers_by_the_id_had() {
+    let open = polled_while_open().await;
+    drop(open.pen);
+    open.streamed.text().await;
+    let router = &open.router;
+    eventually("the stream has ended", || charged(router)[1] > 0.0).await;
     assert_eq!((charged(router)[1], tokens(router)[2]), (50.0, 50.0));
 }
 
@@ -237,6 +269,46 @@ async fn a_client_that_leaves_a_stream_by_id_is_charged_what_passed() {
     let answer = send(router.address, of("a", get("/v1/responses/resp_1"))).await;
     answer.text().await;
     assert_eq!((charged(&router)[1], tokens(&router)[2]), (made + 50.0, 50.0));
+}
+
+#[tokio::test]
+async fn a_stream_by_id_that_is_left_while_the_own_answer_is_open_is_counted_with_that() {
+    let (pens, mut taken) = mpsc::channel::<Pen>(1);
+    let worker = Worker::start(move |_| {
+        let pens = pens.clone();
+        async move {
+            let (pen, response) = written("text/event-stream");
+            pens.send(pen).await.unwrap();
+            response
+        }
+    })
+    .await;
+    let router = router()
+        .worker("a", &worker.url())
+        .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
+        .start()
+        .await;
+    let body = r#"{"model":"m","input":"hi","background":true,"stream":true}"#;
+    let mut own = send(router.address, of("a", post("/v1/responses", body))).await;
+    let own_pen = taken.recv().await.unwrap();
+    own_pen.send(Ok(STARTED.into())).await.unwrap();
+    own.piece().await.unwrap().unwrap();
+    let request = of("a", get("/v1/responses/resp_1?stream=true"));
+    let mut by_id = send(router.address, request).await;
+    let pen = taken.recv().await.unwrap();
+    for _ in 0..2 {
+        pen.send(Ok(STARTED.into())).await.unwrap();
+        by_id.piece().await.unwrap().unwrap();
+    }
+    drop(by_id);
+    let is_over = || router.pool_metric("requests_in_flight") == 1.0;
+    eventually("the client has left the stream by id", is_over).await;
+    assert_eq!(charged(&router)[1], 0.0);
+    own_pen.send(Ok(ENDED.into())).await.unwrap();
+    drop(own_pen);
+    own.text().await;
+    eventually("the own stream has ended", || charged(&router)[1] > 0.0).await;
+    assert_eq!((charged(&router)[1], tokens(&router)[2]), (50.0, 50.0));
 }
 
 #[tokio::test]
@@ -294,12 +366,37 @@ async fn the_response_of_another_client_can_be_neither_continued_nor_claimed() {
     .await;
     assert_eq!(continued.status, StatusCode::NOT_FOUND);
     assert!(continued.text().await.contains("response_not_found"));
+    let render = |client: &str| {
+        let body = r#"{"model":"m","input":"hi","previous_response_id":"resp_1"}"#;
+        send(router.address, of(client, post("/v1/responses/render", body)))
+    };
+    assert_eq!(render("b").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(render("a").await.status, StatusCode::OK);
     // This worker gives each response the same id, as vLLM does with the `request_id` of a body.
     let claimed = made("b", r#"{"model":"m","input":"hi","request_id":"resp_1"}"#).await;
     assert_eq!(claimed.status, StatusCode::OK);
     claimed.text().await;
     assert_eq!(read("b").await.status, StatusCode::NOT_FOUND);
     assert_eq!(read("a").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_continued_response_is_rendered_by_its_worker() {
+    let workers = [keeping(COMPLETED).await, keeping(COMPLETED).await];
+    let other = workers[1].url();
+    let router = over(&workers[0], |with| *with = with.clone().worker("b", &other)).await;
+    let made = workers
+        .iter()
+        .position(|worker| worker.received().len() == 1)
+        .unwrap();
+    for _ in 0..4 {
+        let body = r#"{"model":"m","input":"hi","previous_response_id":"resp_1"}"#;
+        let answer = send(router.address, post("/v1/responses/render", body)).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        answer.text().await;
+    }
+    assert_eq!(workers[made].received().len(), 5);
+    assert_eq!(workers[1 - made].received().len(), 0);
 }
 
 #[tokio::test]

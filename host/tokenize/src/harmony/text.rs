@@ -120,7 +120,8 @@ impl<'f> HarmonyText<'f> {
 
     /// Appends the parts of a content. Each is tokenized by itself.
     pub(super) fn parts(&mut self, parts: &[&str]) -> Result<(), ChatError> {
-        let is_one = parts.iter().filter(|part| !part.is_empty()).count() < 2;
+        let parts = parts.iter().filter(|part| !part.is_empty());
+        let is_one = parts.clone().count() < 2;
         for part in parts {
             if is_one {
                 self.word(part)?;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tokenize::{
-    Budget, Chat, ChatEngine, ChatError, EngineRenderer, FilePaths, Files, Model, TokenizationCache,
+    Budget, Chat, ChatEngine, ChatError, EncodeError, EngineRenderer, FilePaths, Files, Model,
+    TokenizationCache,
 };
 
 use crate::case;
@@ -206,4 +207,17 @@ fn nested_schemas_are_rendered_within_limits() {
         "{:?}",
         whole.err()
     );
+}
+
+#[test]
+fn the_number_of_parts_of_a_content_costs_steps() {
+    let (model, cache, never) = (model(), TokenizationCache::new(1 << 20), || false);
+    let complete = |part: &str| {
+        let parts = vec![format!(r#"{{"type":"text","text":"{part}"}}"#); 100_000];
+        let messages = format!(r#"[{{"role":"user","content":[{}]}}]"#, parts.join(","));
+        let prepared = model.prepare_chat(&chat(&messages), SystemTime::UNIX_EPOCH, &cache);
+        model.complete(prepared.unwrap(), &cache, &mut Budget::new(500_000, &never))
+    };
+    assert!(matches!(complete("a"), Err(EncodeError::TooCostly)));
+    assert!(complete("").is_ok(), "empty parts are none");
 }

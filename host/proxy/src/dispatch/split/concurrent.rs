@@ -326,7 +326,7 @@ async fn decode_failed(attempt: &PairAttempt<'_>, mut transfer: Transfer, error:
     }
     let again = attempt.handover.dialect == Dialect::Mooncake && error.nothing_was_used();
     FailedLeg {
-        has_prompt: has_prompt || again,
+        has_prompt,
         ..attempt.decode_failed(error, again.then_some(HandoverParams::Transfer(transfer)))
     }
 }

@@ -148,7 +148,14 @@ impl Running {
 
     /// Returns `true` if the leg goes on when it is dropped.
     pub(super) fn outlives_its_request(&self) -> bool {
-        self.awaited && self.background.is_some()
+        self.awaited && self.free_tracker().is_some()
+    }
+
+    /// Returns the tracker if it has room for the leg.
+    fn free_tracker(&self) -> Option<&TaskTracker> {
+        self.background
+            .as_ref()
+            .filter(|tracker| tracker.len() < MOST_BACKGROUND)
     }
 
     /// Makes a leg that runs to its end when dropped while a decode worker waits for it.
@@ -177,13 +184,12 @@ impl Future for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let (Some(leg), Some(background), true) = (self.leg.take(), &self.background, self.awaited) {
+        let leg = self.leg.take();
+        if let (Some(leg), Some(background), true) = (leg, self.free_tracker(), self.awaited) {
             // The leg's own limit ends it. The leg counts and logs its own failure.
-            if background.len() < MOST_BACKGROUND {
-                tasks::spawn(background, "prefill", async {
-                    drop(leg.await);
-                });
-            }
+            tasks::spawn(background, "prefill", async {
+                drop(leg.await);
+            });
         }
     }
 }

@@ -206,8 +206,9 @@ impl AnswerHandle {
         };
         if learner.is_own() {
             let is_stated = is_read && self.tail.output_tokens().is_some();
-            if let Some(known) = learner.close(is_stated).filter(|_| !is_stated) {
-                self.lifecycle.raise_output(known, &self.tail);
+            if let Some(known) = learner.close(is_stated)
+                && self.lifecycle.raise_output(known, &self.tail)
+            {
                 self.worker_made(known);
             }
             return;

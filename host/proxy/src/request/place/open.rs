@@ -15,7 +15,7 @@ use crate::proxy::Proxy;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::meter::MeterStart;
 use crate::request::prepare::{RoutedRequest, claim, prepare};
-use crate::request::responses;
+use crate::request::responses::{self, ResponseKey};
 use crate::request::snapshot::Snapshot;
 use crate::request::trace::begin_trace;
 
@@ -167,7 +167,12 @@ fn pin(
     if request.head.endpoint == Endpoint::Responses
         && let Some(id) = peek.previous_response_id()
     {
-        request.progress.pinned = responses::pinned(proxy, snapshot, request, &id)?;
+        let client = request.sender.client.as_ref();
+        let key = ResponseKey {
+            client: client.map(|client| &*client.name),
+            id: &id,
+        };
+        request.progress.pinned = responses::pinned(proxy, snapshot, request.pool(), key)?;
     }
     Ok(())
 }

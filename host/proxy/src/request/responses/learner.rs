@@ -101,7 +101,8 @@ impl ResponseLearner {
         }
     }
 
-    /// Records the end of the response's own answer. Returns the output tokens that it must count.
+    /// Records the end of the response's own answer. Returns the output tokens that it must count; `None` if it states
+    /// its usage.
     pub(crate) fn close(&self, is_stated: bool) -> Option<u64> {
         self.table.close(self.entry?, is_stated)
     }

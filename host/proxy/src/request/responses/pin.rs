@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use super::{ResponseKey, ResponseOrigin, check_in_service, member_of};
 use crate::base::reply::Refusal;
-use crate::dispatch::inference_request::InferenceRequest;
+use crate::dispatch::pool_state::PoolState;
 use crate::proxy::Proxy;
 use crate::request::snapshot::Snapshot;
 
 /// Returns the member that keeps the response of that id, by its index. `None` where the id is unknown, or where a
-/// worker of another pool than that of the request's model made the response. In these cases the policy decides, and
-/// the engine handles the id.
+/// worker of another pool than `pool`, that of the request's model, made the response. In these cases the policy
+/// decides, and the engine handles the id.
 ///
 /// # Errors
 /// [`Refusal::ResponseUnknown`] for the id of another client's response. Engines do not separate clients, and the model
@@ -18,15 +18,10 @@ use crate::request::snapshot::Snapshot;
 pub(crate) fn pinned(
     proxy: &Proxy,
     snapshot: &Snapshot,
-    request: &InferenceRequest,
-    id: &str,
+    pool: &PoolState,
+    key: ResponseKey<'_>,
 ) -> Result<Option<usize>, Refusal> {
-    let table = &proxy.responses;
-    let client = request.sender.client.as_ref();
-    let key = ResponseKey {
-        client: client.map(|client| &*client.name),
-        id,
-    };
+    let (table, id) = (&proxy.responses, key.id);
     let limits = snapshot.edge.limits.responses();
     let origin = table.find(key, limits, Instant::now());
     if !matches!(origin, ResponseOrigin::Worker(_)) {
@@ -37,7 +32,7 @@ pub(crate) fn pinned(
         ResponseOrigin::Unknown => return Ok(None),
         ResponseOrigin::OtherClient => return Err(Refusal::ResponseUnknown { id: id.into() }),
     };
-    let Some(member) = member_of(request.pool(), worker) else {
+    let Some(member) = member_of(pool, worker) else {
         table.metrics.gone.inc();
         let is_elsewhere = snapshot.members().any(|other| other.worker.id() == worker);
         return if is_elsewhere {
@@ -46,7 +41,7 @@ pub(crate) fn pinned(
             Err(Refusal::ResponseLost { id: id.into() })
         };
     };
-    check_in_service(&request.pool().workers.members[member], id).inspect_err(|_| {
+    check_in_service(&pool.workers.members[member], id).inspect_err(|_| {
         table.metrics.gone.inc();
     })?;
     table.metrics.found.inc();

@@ -29,7 +29,7 @@ use crate::observe::access::{AccessHandle, AccessStart};
 use crate::observe::spans::AttemptSpan;
 use crate::observe::stages::StageClock;
 use crate::proxy::Proxy;
-use crate::request::body_reader::{self, IntakeError};
+use crate::request::body_reader;
 use crate::request::cut::unless_cut;
 use crate::request::lifecycle::RequestLifecycle;
 use crate::request::meter::MeterStart;
@@ -164,7 +164,7 @@ async fn from_worker(
         id,
         arrived,
         access,
-        body,
+        mut body,
     } = request;
     let unrouted = |refusal| proxy.unrouted(CLASS, refusal);
     let unknown = || Refusal::UnknownPath {
@@ -175,9 +175,22 @@ async fn from_worker(
     let (pool, at) = place(proxy, snapshot, key).map_err(unrouted)?;
     let learner = ResponseLearner::of_known(proxy, key.id);
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
-    let refused = |error: IntakeError<_>| unrouted(error.into());
-    let limit = LONGEST_BODY;
-    let body = body_reader::collect_or_drain(body, &head.headers, limit, pace, slot, refused).await?;
+    // A request that is cut here has no lifecycle yet, which would count it.
+    let read = {
+        let reading = pin!(async {
+            let read = body_reader::collect_client(&mut body, LONGEST_BODY, pace, slot).await;
+            read.map_err(Refusal::from)
+        });
+        unless_cut(&proxy.readiness, reading).await
+    };
+    let body = match read {
+        Ok(read) => read,
+        Err(refusal) => {
+            let refusal = unrouted(refusal);
+            body_reader::drain_refused(&refusal, &head.headers, body, || {}).await;
+            return Err(refusal);
+        }
+    };
     headers::for_worker(&mut head.headers);
     head.headers.remove(ACCEPT_ENCODING);
     let target = std::mem::take(&mut head.uri).into_parts().path_and_query;
@@ -297,6 +310,7 @@ async fn send(
         .forward(outgoing, forward_limits)
         .await
         .inspect_err(|error| {
+            link.got_no_answer(error);
             link.metrics.failed(FailureKind::from(error));
             let rests = !error.is_blameless() && pool.workers.failed(member, token, error);
             attempt::report(member, id, error, rests);

@@ -136,14 +136,14 @@ impl ResponseTable {
         }
     }
 
-    /// Records the end of the response's own answer. Returns the output tokens that it must count, if it states no usage:
-    /// answers by the id may have had more of them. `None` if the response is unknown.
+    /// Records the end of the response's own answer. Returns the output tokens that it must count: answers by the id
+    /// may have had more of them. `None` if it states its usage, or the response is unknown.
     pub(crate) fn close(&self, entry: ResponseEntry, is_stated: bool) -> Option<u64> {
         let mut shard = self.shard(entry.0);
         let stored = shard.workers.get_mut(&entry.0)?;
         stored.is_open = false;
         stored.is_stated |= is_stated;
-        Some(stored.counted_tokens)
+        (!is_stated).then_some(stored.counted_tokens)
     }
 
     /// Records the output tokens of an answer by the response's id. Returns the number that was counted before; `None` if
@@ -314,6 +314,7 @@ mod tests {
         table.count_own(entry, 3);
         assert_eq!(table.close(entry, false), Some(50));
         assert_eq!(table.count_by_id(entry, OutputTokens::Stated(50)), Some(50));
+        assert_eq!(table.close(entry, true), None, "its usage counts");
     }
 
     #[test]

@@ -207,3 +207,43 @@ async fn a_failure_that_no_worker_is_blamed_for_leaves_no_prediction() {
     assert_eq!(answer.text().await, "d");
     assert_eq!(held(&policy, 1), [0.0; 2], "the prompt went with its engine");
 }
+
+#[tokio::test]
+async fn a_prefill_leg_that_no_decode_worker_waits_for_leaves_no_prompt() {
+    let ((prefill, mut prefills), (decode, mut decodes)): (ByHand, ByHand) =
+        (answered_by_hand().await, answered_by_hand().await);
+    let (bootstrap, _) = bootstrap(E1).await;
+    let router = assuming(concurrent::one_pair(&prefill, &bootstrap, &decode))
+        .start()
+        .await;
+    let answered = async {
+        let open = prefills.recv().await.unwrap();
+        decodes.recv().await.unwrap().send(json(503, "busy")).unwrap();
+        open
+    };
+    let (answer, _open) = futures_util::join!(send(router.address, request()), answered);
+    assert_eq!(answer.status, 503);
+    assert_eq!(expected(&router), 0);
+}
+
+#[tokio::test]
+async fn a_prefill_leg_that_another_decode_worker_waits_for_is_expected_to_leave_its_prompt() {
+    let ((prefill, mut prefills), (decode, mut decodes)): (ByHand, ByHand) =
+        (answered_by_hand().await, answered_by_hand().await);
+    let busy = troubled(503).await;
+    let (bootstrap, _) = bootstrap(E1).await;
+    let builder = router().pd(Dialect::Mooncake).with_pd(|pd| pd.alone = false);
+    let builder = concurrent::prefill(builder, "p", &prefill.url(), &bootstrap.url());
+    let builder = builder.decode("d", &busy.url()).decode("e", &decode.url());
+    let router = assuming(builder).start().await;
+    let answered = async {
+        let (p, d) = (prefills.recv().await.unwrap(), decodes.recv().await.unwrap());
+        assert_eq!(expected(&router), BLOCKS, "at `p` alone");
+        p.send(prefilled()).unwrap();
+        d.send(json(200, "e")).unwrap();
+    };
+    let (answer, ()) = futures_util::join!(send(router.address, request()), answered);
+    assert_eq!(answer.text().await, "e");
+    assert_eq!(prefill.received().len(), 1, "the prompt is computed once");
+    assert_eq!(expected(&router), 2 * BLOCKS, "at `p` and at `e`");
+}
