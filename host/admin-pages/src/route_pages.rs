@@ -153,10 +153,10 @@ fn canary(body: &RouteBody) -> Result<RouteAction, Refusal> {
 fn refusal(refused: &RefusedRouteChange) -> Refusal {
     let message = error_chain(refused);
     let (status, code, param) = match refused {
-        RefusedRouteChange::Fleet(_) | RefusedRouteChange::Overtaken(_) => {
-            (StatusCode::CONFLICT, "fleet_not_ready", None)
+        RefusedRouteChange::Fleet(_) => (StatusCode::CONFLICT, "fleet_not_ready", None),
+        RefusedRouteChange::Alone(_) | RefusedRouteChange::Overtaken(_) => {
+            (StatusCode::CONFLICT, "fleet_changed", None)
         }
-        RefusedRouteChange::Alone(_) => (StatusCode::CONFLICT, "fleet_changed", None),
         RefusedRouteChange::VersionNotTried { .. } => (StatusCode::CONFLICT, "version_not_tried", None),
         RefusedRouteChange::Change(error) => match error {
             RouteChangeError::NoSuchPolicy(_) => (StatusCode::NOT_FOUND, "policy_not_found", None),
@@ -182,11 +182,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_that_the_fleet_made_without_this_router_has_a_code_of_its_own() {
+    fn a_change_that_the_fleet_made_otherwise_has_a_code_of_its_own() {
         let code = |refused: RefusedRouteChange| refusal(&refused).code;
         let why = String::new;
         assert_eq!(code(RefusedRouteChange::Alone(why())), "fleet_changed");
-        assert_eq!(code(RefusedRouteChange::Overtaken(why())), "fleet_not_ready");
+        assert_eq!(code(RefusedRouteChange::Overtaken(why())), "fleet_changed");
         assert_eq!(code(RefusedRouteChange::Fleet(why())), "fleet_not_ready");
     }
 

@@ -162,11 +162,15 @@ fn folders_of(path: &Path) -> BTreeSet<PathBuf> {
 /// Returns the folders that hold the symlinks which the path and the targets of its links run through: a link that moves
 /// gives the path another file.
 fn folders_of_links(path: &Path) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
+    let (mut folders, mut seen) = (Vec::new(), HashSet::new());
     let mut paths = vec![path.to_owned()];
     while let Some(path) = paths.pop() {
         let links = path.ancestors().filter(|folder| folder.is_symlink());
-        for link in links.take(MOST_LINKS.saturating_sub(folders.len())) {
+        for link in links {
+            // Targets run through the same links again.
+            if seen.len() >= MOST_LINKS || !seen.insert(link.to_owned()) {
+                continue;
+            }
             let parent = link.parent().map(or_here).unwrap_or_default();
             paths.extend(link.read_link().map(|target| parent.join(target)));
             folders.push(parent);

@@ -92,14 +92,11 @@ impl RouterReach {
     }
 }
 
-/// Returns whether a router refuses every attempt alike. A router that starts, and a proxy before it, refuse only for a
-/// while.
+/// Returns whether a router refuses the key, and thus every attempt. A router that starts, and a proxy before it, refuse
+/// otherwise for a while.
 fn is_for_good(error: &RemoteError) -> bool {
-    const FOR_A_WHILE: [StatusCode; 2] = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
-    match error {
-        RemoteError::Refused { status, .. } => status.is_client_error() && !FOR_A_WHILE.contains(status),
-        _ => false,
-    }
+    const OF_KEYS: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+    matches!(error, RemoteError::Refused { status, .. } if OF_KEYS.contains(status))
 }
 
 #[cfg(test)]
@@ -118,7 +115,7 @@ mod tests {
                 page: Box::new(Value::Null),
             })
         };
-        assert!(refused(StatusCode::UNAUTHORIZED) && refused(StatusCode::NOT_FOUND));
-        assert!(!refused(StatusCode::SERVICE_UNAVAILABLE) && !refused(StatusCode::TOO_MANY_REQUESTS));
+        assert!(refused(StatusCode::UNAUTHORIZED) && refused(StatusCode::FORBIDDEN));
+        assert!(!refused(StatusCode::SERVICE_UNAVAILABLE) && !refused(StatusCode::NOT_FOUND));
     }
 }

@@ -35,7 +35,7 @@ async fn of_different_changes_of_a_route_at_once_all_routers_make_one_and_each_o
                 continue;
             }
             assert_eq!(status, StatusCode::CONFLICT, "round {round}: {answer}");
-            assert_eq!(answer["error"]["code"], "fleet_not_ready", "{answer}");
+            assert_eq!(answer["error"]["code"], "fleet_changed", "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();
             assert!(message.contains("decided otherwise"), "round {round}: {message}");
         }

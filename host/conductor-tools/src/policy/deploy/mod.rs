@@ -129,7 +129,9 @@ fn take_back(name: &str, placed: &[PlacedFile]) {
         let path = file.path().display();
         match file.take_back() {
             Ok(true) => eprintln!("{name}: no trial began, and {path} is as before"),
-            Ok(false) => eprintln!("{name}: no trial began, and {path} stays: it has changed since"),
+            Ok(false) => {
+                eprintln!("{name}: no trial began, and {path} is left as it is: it has changed since")
+            }
             Err(error) => eprintln!(
                 "{name}: no trial began, and {path} keeps the new bytes: {}",
                 error_chain(&error)

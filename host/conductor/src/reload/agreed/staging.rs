@@ -116,6 +116,10 @@ impl Reloader {
         // Before the view: it has the entry of a proposal that was accepted.
         let is_proposed = agreed.handle.is_proposed(&staging.key);
         let view = agreed.handle.view();
+        if !view.is_synced && staging.decision.staged.is_none() {
+            let lost = "the store of the fleet's decisions is away, and may have the change";
+            return Some(Err(RefusedRouteChange::Alone(lost.to_owned())));
+        }
         if !view.is_synced {
             let away = "the store of the fleet's decisions is away; try again, and this router changes alone";
             return Some(Err(RefusedRouteChange::Fleet(away.to_owned())));

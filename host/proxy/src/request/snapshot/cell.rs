@@ -127,7 +127,7 @@ impl Snapshot {
                 let id = member.worker.id();
                 let has_moved = stays.contains(&id) && !are.contains(&id) && pools_of.get(&id) == Some(&1);
                 if has_moved && member.worker.spec().role != Role::Prefill {
-                    // Of pools that had it before, while their requests run.
+                    // Of pools that had it before and follow their workers, while their requests run.
                     let pools = before.pools.iter().map(|pool| &pool.queue.controller);
                     let others = pools.filter(|other| !Arc::ptr_eq(other, &was.queue.controller));
                     let of_others = others.map(|other| other.moved(id)).sum();
