@@ -109,7 +109,7 @@ fn change(
     let path = &path;
     let answers = routers.every(|client| async move { client.post(path, body).await });
     let text = of_each(&routers, &answers, show);
-    // What is changed stays so if the output cannot be written.
+    // The changes stay made if the output cannot be written.
     let exit = routers.print(&answers, &text).unwrap_or_else(|error| {
         eprintln!("conductor: {error:#}");
         Exit::Failure

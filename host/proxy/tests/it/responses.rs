@@ -9,7 +9,7 @@ use crate::client::{Answer, chat, get, post, send};
 use crate::clients::{limited, of};
 use crate::eventually;
 use crate::router::{Builder, Router, router};
-use crate::worker::{Pen, Worker, json, written};
+use crate::worker::{Pen, Received, Worker, json, written};
 
 const QUEUED: &str = r#"{"id":"resp_1","status":"queued","usage":null}"#;
 const COMPLETED: &str = r#"{"id":"resp_1","status":"completed","usage":{"input_tokens":1000,
@@ -80,11 +80,7 @@ async fn the_tokens_of_a_response_are_counted_once_however_often_it_is_polled() 
 #[tokio::test]
 async fn the_output_of_a_background_response_is_charged_to_its_client_once() {
     let worker = keeping(QUEUED).await;
-    let router = router()
-        .worker("a", &worker.url())
-        .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
-        .start()
-        .await;
+    let router = limiting(&worker).await;
     let request = of("a", post("/v1/responses", r#"{"model":"m","input":"hi"}"#));
     send(router.address, request).await.text().await;
     let [prompt, output] = charged(&router);
@@ -110,19 +106,16 @@ struct OpenResponse {
     pen: Pen,
 }
 
-/// Streams these pieces of a background response to client `a`.
-async fn streamed(pieces: &[&'static str]) -> OpenResponse {
-    streamed_and_kept(pieces, COMPLETED).await
-}
-
-/// Does the same, with this answer by the response's id.
-async fn streamed_and_kept(pieces: &[&'static str], kept: &'static str) -> OpenResponse {
-    let (pens, mut taken) = mpsc::channel::<Pen>(1);
+/// Starts a worker whose streams are written by hand. Requests for which `whole` is some have that answer.
+async fn streaming(
+    whole: impl Fn(&Received) -> Option<&'static str> + Send + Sync + 'static,
+) -> (Worker, mpsc::Receiver<Pen>) {
+    let (pens, taken) = mpsc::channel::<Pen>(1);
     let worker = Worker::start(move |request| {
-        let pens = pens.clone();
+        let (pens, whole) = (pens.clone(), whole(&request));
         async move {
-            if request.method == Method::GET {
-                return json(200, kept);
+            if let Some(whole) = whole {
+                return json(200, whole);
             }
             let (pen, response) = written("text/event-stream");
             pens.send(pen).await.unwrap();
@@ -130,17 +123,35 @@ async fn streamed_and_kept(pieces: &[&'static str], kept: &'static str) -> OpenR
         }
     })
     .await;
-    let router = router()
-        .worker("a", &worker.url())
-        .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
-        .start()
-        .await;
+    (worker, taken)
+}
+
+/// Starts a router before a worker, with the limits of client `a`.
+async fn limiting(worker: &Worker) -> Router {
+    let limits = |with: &mut Builder| with.clients = vec![limited("a", 60, 10_000, 3)];
+    router().worker("a", &worker.url()).with(limits).start().await
+}
+
+/// Writes a piece of a stream, and reads it.
+async fn pass(pen: &Pen, streamed: &mut Answer, piece: &'static str) {
+    pen.send(Ok(piece.into())).await.unwrap();
+    streamed.piece().await.unwrap().unwrap();
+}
+
+/// Streams these pieces of a background response to client `a`.
+async fn streamed(pieces: &[&'static str]) -> OpenResponse {
+    streamed_and_kept(pieces, COMPLETED).await
+}
+
+/// Does the same, with this answer by the response's id.
+async fn streamed_and_kept(pieces: &[&'static str], kept: &'static str) -> OpenResponse {
+    let (worker, mut taken) = streaming(move |request| (request.method == Method::GET).then_some(kept)).await;
+    let router = limiting(&worker).await;
     let body = r#"{"model":"m","input":"hi","background":true,"stream":true}"#;
     let mut streamed = send(router.address, of("a", post("/v1/responses", body))).await;
     let pen = taken.recv().await.unwrap();
     for piece in pieces {
-        pen.send(Ok((*piece).into())).await.unwrap();
-        streamed.piece().await.unwrap().unwrap();
+        pass(&pen, &mut streamed, piece).await;
     }
     OpenResponse {
         _worker: worker,
@@ -224,27 +235,13 @@ async fn a_stream_that_its_worker_breaks_off_counts_what_answers_by_the_id_had()
 
 #[tokio::test]
 async fn a_client_that_leaves_a_stream_by_id_is_charged_what_passed() {
-    let (pens, mut taken) = mpsc::channel::<Pen>(1);
-    let worker = Worker::start(move |request| {
-        let pens = pens.clone();
-        async move {
-            match (request.method, request.uri.query()) {
-                (Method::POST, _) => json(200, QUEUED),
-                (_, Some(_)) => {
-                    let (pen, response) = written("text/event-stream");
-                    pens.send(pen).await.unwrap();
-                    response
-                }
-                _ => json(200, COMPLETED),
-            }
-        }
-    })
-    .await;
-    let router = router()
-        .worker("a", &worker.url())
-        .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
-        .start()
-        .await;
+    let whole = |request: &Received| match (&request.method, request.uri.query()) {
+        (&Method::POST, _) => Some(QUEUED),
+        (_, Some(_)) => None,
+        _ => Some(COMPLETED),
+    };
+    let (worker, mut taken) = streaming(whole).await;
+    let router = limiting(&worker).await;
     let body = r#"{"model":"m","input":"hi","background":true}"#;
     send(router.address, of("a", post("/v1/responses", body)))
         .await
@@ -257,8 +254,7 @@ async fn a_client_that_leaves_a_stream_by_id_is_charged_what_passed() {
         let mut streamed = follow().await;
         let pen = taken.recv().await.unwrap();
         for _ in 0..pieces {
-            pen.send(Ok(STARTED.into())).await.unwrap();
-            streamed.piece().await.unwrap().unwrap();
+            pass(&pen, &mut streamed, STARTED).await;
         }
         drop(streamed);
         let is_over = || router.pool_metric("requests_in_flight") == 0.0;
@@ -273,32 +269,17 @@ async fn a_client_that_leaves_a_stream_by_id_is_charged_what_passed() {
 
 #[tokio::test]
 async fn a_stream_by_id_that_is_left_while_the_own_answer_is_open_is_counted_with_that() {
-    let (pens, mut taken) = mpsc::channel::<Pen>(1);
-    let worker = Worker::start(move |_| {
-        let pens = pens.clone();
-        async move {
-            let (pen, response) = written("text/event-stream");
-            pens.send(pen).await.unwrap();
-            response
-        }
-    })
-    .await;
-    let router = router()
-        .worker("a", &worker.url())
-        .with(|with| with.clients = vec![limited("a", 60, 10_000, 3)])
-        .start()
-        .await;
+    let (worker, mut taken) = streaming(|_| None).await;
+    let router = limiting(&worker).await;
     let body = r#"{"model":"m","input":"hi","background":true,"stream":true}"#;
     let mut own = send(router.address, of("a", post("/v1/responses", body))).await;
     let own_pen = taken.recv().await.unwrap();
-    own_pen.send(Ok(STARTED.into())).await.unwrap();
-    own.piece().await.unwrap().unwrap();
+    pass(&own_pen, &mut own, STARTED).await;
     let request = of("a", get("/v1/responses/resp_1?stream=true"));
     let mut by_id = send(router.address, request).await;
     let pen = taken.recv().await.unwrap();
     for _ in 0..2 {
-        pen.send(Ok(STARTED.into())).await.unwrap();
-        by_id.piece().await.unwrap().unwrap();
+        pass(&pen, &mut by_id, STARTED).await;
     }
     drop(by_id);
     let is_over = || router.pool_metric("requests_in_flight") == 1.0;

@@ -25,7 +25,7 @@ pub fn weighted_tokens(input: u64, output: u64) -> f64 {
 pub struct TenantService<'t> {
     /// Name.
     pub tenant: &'t Arc<str>,
-    /// Weighted tokens over the tenant's weight since the counter was made, less what was given back.
+    /// Weighted tokens over the tenant's weight since the counter was made, less the returned charges.
     pub share: f64,
     /// Number of the counter: one that was dropped and made again has another.
     pub life: u32,

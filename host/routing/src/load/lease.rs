@@ -1,4 +1,4 @@
-//! Lease of a request: what it adds to a worker's load, and what its times show.
+//! Lease of a request: its share of a worker's load, and the costs that are learned from its times.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -201,7 +201,7 @@ impl LoadLease {
             return;
         }
         let load = &self.load;
-        // Halfway between what it was at the first token and what it is at the last.
+        // The mean of the loads at the first and at the last token.
         let now = load.read();
         let decoding = f64::from(decoding).midpoint(now.decoding.into());
         let resident = (resident as f64).midpoint(now.prompt_tokens as f64);

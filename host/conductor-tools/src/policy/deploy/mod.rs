@@ -124,7 +124,7 @@ fn begin(
 
 /// Takes the files of a trial back that did not begin.
 fn take_back(name: &str, placed: &[PlacedFile]) {
-    // Two paths may lead to one folder: the first one placed has what was there.
+    // Two paths may lead to one folder: the first placed file keeps the earlier bytes.
     for file in placed.iter().rev() {
         let path = file.path().display();
         match file.take_back() {

@@ -56,7 +56,7 @@ pub(super) enum DeployError {
         router: String,
         key: &'static str,
     },
-    #[error("failed to write `{}`, or to read what it has", path.display())]
+    #[error("failed to write `{}`, or to read its present bytes", path.display())]
     Write {
         path: PathBuf,
         #[source]

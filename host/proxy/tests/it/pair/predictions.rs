@@ -101,17 +101,37 @@ async fn a_decode_worker_is_not_expected_to_hold_a_prompt_while_it_is_computed()
     check_sequential(Dialect::Store).await;
 }
 
-/// Two workers that answer by hand, and what they were sent.
-type ByHand = (Worker, mpsc::Receiver<ResponseSender>);
+/// Router before a pair of workers that answer by hand.
+struct PairByHand {
+    router: Router,
+    prefills: mpsc::Receiver<ResponseSender>,
+    decodes: mpsc::Receiver<ResponseSender>,
+    _workers: [Worker; 3],
+}
+
+impl PairByHand {
+    async fn start() -> Self {
+        let (prefill, prefills) = answered_by_hand().await;
+        let (decode, decodes) = answered_by_hand().await;
+        let (bootstrap, _) = bootstrap(E1).await;
+        let pair = concurrent::one_pair(&prefill, &bootstrap, &decode);
+        Self {
+            router: assuming(pair).start().await,
+            prefills,
+            decodes,
+            _workers: [prefill, decode, bootstrap],
+        }
+    }
+}
 
 #[tokio::test]
 async fn with_both_legs_sent_it_is_expected_to_hold_it_once_it_is_computed() {
-    let ((prefill, mut prefills), (decode, mut decodes)): (ByHand, ByHand) =
-        (answered_by_hand().await, answered_by_hand().await);
-    let (bootstrap, _) = bootstrap(E1).await;
-    let router = assuming(concurrent::one_pair(&prefill, &bootstrap, &decode))
-        .start()
-        .await;
+    let PairByHand {
+        router,
+        mut prefills,
+        mut decodes,
+        _workers,
+    } = PairByHand::start().await;
     let answered = async {
         let (p, d) = (prefills.recv().await.unwrap(), decodes.recv().await.unwrap());
         assert_eq!(expected(&router), BLOCKS, "at the prefill worker alone");
@@ -125,7 +145,7 @@ async fn with_both_legs_sent_it_is_expected_to_hold_it_once_it_is_computed() {
 }
 
 /// Starts a pair of SGLang's engines, whose prefill worker answers beside the decode worker.
-async fn sglang(decode: &Worker) -> (Router, ByHand) {
+async fn sglang(decode: &Worker) -> (Router, (Worker, mpsc::Receiver<ResponseSender>)) {
     let (prefill, prefills) = answered_by_hand().await;
     let mut p = spec(Role::Prefill, "p", &prefill.url());
     p.bootstrap = Some("http://10.0.0.1:8998".into());
@@ -210,12 +230,12 @@ async fn a_failure_that_no_worker_is_blamed_for_leaves_no_prediction() {
 
 #[tokio::test]
 async fn a_prefill_leg_that_no_decode_worker_waits_for_leaves_no_prompt() {
-    let ((prefill, mut prefills), (decode, mut decodes)): (ByHand, ByHand) =
-        (answered_by_hand().await, answered_by_hand().await);
-    let (bootstrap, _) = bootstrap(E1).await;
-    let router = assuming(concurrent::one_pair(&prefill, &bootstrap, &decode))
-        .start()
-        .await;
+    let PairByHand {
+        router,
+        mut prefills,
+        mut decodes,
+        _workers,
+    } = PairByHand::start().await;
     let answered = async {
         let open = prefills.recv().await.unwrap();
         decodes.recv().await.unwrap().send(json(503, "busy")).unwrap();
@@ -228,8 +248,8 @@ async fn a_prefill_leg_that_no_decode_worker_waits_for_leaves_no_prompt() {
 
 #[tokio::test]
 async fn a_prefill_leg_that_another_decode_worker_waits_for_is_expected_to_leave_its_prompt() {
-    let ((prefill, mut prefills), (decode, mut decodes)): (ByHand, ByHand) =
-        (answered_by_hand().await, answered_by_hand().await);
+    let (prefill, mut prefills) = answered_by_hand().await;
+    let (decode, mut decodes) = answered_by_hand().await;
     let busy = troubled(503).await;
     let (bootstrap, _) = bootstrap(E1).await;
     let builder = router().pd(Dialect::Mooncake).with_pd(|pd| pd.alone = false);
