@@ -55,7 +55,7 @@ pub(crate) fn reload_page(ReloadAnswer { outcome, report }: &ReloadAnswer) -> Re
                 .count();
             let plural = if errors == 1 { "" } else { "s" };
             let message = format!(
-                "the configuration is refused while {step}, with {errors} error{plural}: see `problems`; the old one stays"
+                "the configuration is refused while {step}, with {errors} error{plural}; the old one stays"
             );
             page["step"] = json!(step.as_str());
             page["problems"] = json!(problems);

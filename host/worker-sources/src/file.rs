@@ -41,8 +41,9 @@ impl FileWatch {
 pub(crate) async fn watch(path: PathBuf, changed: Arc<Notify>) -> Option<FileWatch> {
     let watched = tokio::task::spawn_blocking(move || {
         let mut watch = FolderWatch::start(move || changed.notify_one())?;
-        watch.set([&*path])?;
-        Ok(FileWatch { path, watch })
+        // Such a folder is tried again too.
+        let failed = watch.set([&*path]).err();
+        Ok((FileWatch { path, watch }, failed))
     });
     let watched: Result<_, WatchError> = watched.await.ok()?;
     let log = |error: &WatchError| {
@@ -52,5 +53,7 @@ pub(crate) async fn watch(path: PathBuf, changed: Arc<Notify>) -> Option<FileWat
             "changes of a source of workers are noticed only every `every`"
         );
     };
-    watched.inspect_err(log).ok()
+    let (watch, failed) = watched.inspect_err(log).ok()?;
+    failed.as_ref().inspect(|error| log(error));
+    Some(watch)
 }

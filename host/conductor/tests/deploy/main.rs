@@ -1,6 +1,8 @@
 //! Deployment of a policy to a running router: deploy, promote, retract, and the state after a restart.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod refusing_router;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -204,12 +206,13 @@ async fn a_deployment_that_is_refused_leaves_the_bytes_of_the_canary() {
         })
         .await;
     let (file, none) = (component(folder.path(), 2), router.path("policies/new.wasm"));
-    // The router refuses the last one, as its shares are too large together.
-    let refused: [(&[&str], i32); 4] = [
+    // The last two have shares that are too large together.
+    let refused: [(&[&str], i32); 5] = [
         (&["--canary", "150"], 2),
         (&["--canary", "nan"], 2),
         (&["--canary", "10", "--route", "9"], 1),
         (&["--canary", "60"], 1),
+        (&["--canary", "100"], 1),
     ];
     for (flags, code) in refused {
         for name in ["mine", "new"] {
@@ -217,6 +220,10 @@ async fn a_deployment_that_is_refused_leaves_the_bytes_of_the_canary() {
             args.extend(flags);
             let run = policy(&router, &args).await;
             assert_eq!(run.code, code, "{run:?}");
+            assert!(
+                !run.stderr.contains("waiting until"),
+                "it was never there: {run:?}"
+            );
             let kept = fs::read(router.path("policies/mine.wasm")).unwrap();
             assert!(kept == bytes && !none.exists(), "{run:?}");
         }

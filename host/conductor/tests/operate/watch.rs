@@ -52,6 +52,7 @@ async fn live_commands_show_the_routers_that_are_there_while_another_is_away() {
 
     let rows = run_of_follower(&here, &["-n", "1", "--admin", &away]).await;
     assert!(rows.stdout.contains("complete"), "{rows:?}");
+    assert_eq!(rows.code, 1, "{rows:?}");
 
     let none = run(command(&["top", "--count", "1", "--admin", &away])).await;
     assert_eq!(none.code, 1, "{none:?}");

@@ -47,8 +47,6 @@ fn show(answer: &RouterAnswer) -> String {
     match &answer.page {
         Ok(page) => format!("{router}: {}", outcome(page)),
         Err(RemoteError::Refused { message, page, .. }) if page["problems"].is_array() => {
-            // They are printed below.
-            let message = message.replace(": see `problems`", "");
             format!("{router}: {message}\n{}", problems(page))
         }
         Err(_) => String::new(),

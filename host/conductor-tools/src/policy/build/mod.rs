@@ -16,8 +16,8 @@ use thiserror::Error;
 use self::compile::{CompileError, Compiled, compile};
 use super::check::{CheckReport, check};
 use super::component::ComponentFile;
-use super::print;
 use super::progress::StepProgress;
+use super::{print, settings};
 use crate::args::BuildArgs;
 use crate::{Exit, UsageError};
 use operator_tools::units::size;
@@ -76,7 +76,8 @@ pub(super) fn run(args: &BuildArgs) -> anyhow::Result<Exit> {
         name: built.name,
         bytes,
     };
-    let check = check(&subject, &args.settings, &args.gate)?;
+    let given = settings::read(&args.settings, &subject.name).map_err(UsageError::new)?;
+    let check = check(&subject, given, &args.gate)?;
     let is_there = !was_module && place == compiled.file;
     let outcome = if !check.is_ok() {
         compiled.restore(&subject.bytes)?;

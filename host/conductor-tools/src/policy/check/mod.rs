@@ -13,8 +13,9 @@ pub(super) use self::report::explain_outcome;
 use super::component::ComponentFile;
 use super::diagnostic::Diagnostic;
 use super::progress::StepProgress;
-use super::{engine, print, settings};
-use crate::args::{GateArgs, IdleVerdict, PolicyCheckArgs, SettingsArgs};
+use super::settings::{self, SettingsOrMistakes};
+use super::{engine, print};
+use crate::args::{GateArgs, IdleVerdict, PolicyCheckArgs};
 use crate::{Exit, UsageError};
 use operator_tools::units::{size, time};
 
@@ -29,22 +30,23 @@ const TRIED_WITH: usize = 256;
 /// Where the component, its settings or the runtime cannot be had.
 pub(super) fn run(args: &PolicyCheckArgs) -> anyhow::Result<Exit> {
     let subject = ComponentFile::find(&args.subject.policy).map_err(UsageError::new)?;
-    let report = check(&subject, &args.subject.settings, &args.gate)?;
+    let given = settings::read(&args.subject.settings, &subject.name).map_err(UsageError::new)?;
+    let report = check(&subject, given, &args.gate)?;
     print(&report, args.subject.json)?;
     Ok(report.exit())
 }
 
-/// Checks one component.
+/// Checks one component with these settings. The mistakes of their file are findings.
 ///
 /// # Errors
-/// As [`run`].
-pub(crate) fn check(
+/// Where the runtime cannot be had.
+pub(super) fn check(
     subject: &ComponentFile,
-    args: &SettingsArgs,
+    given: SettingsOrMistakes,
     gate: &GateArgs,
 ) -> anyhow::Result<CheckReport> {
     let mut report = CheckReport::of(subject);
-    let given = match settings::read(args, &subject.name).map_err(UsageError::new)? {
+    let given = match given {
         Ok(given) => given,
         Err(mistakes) => {
             report.findings = mistakes;

@@ -34,6 +34,8 @@ use crate::{Exit, UsageError, print};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two polls.
 const PAUSE: Duration = Duration::from_millis(200);
+/// All sessions of a route, in hundredths of a percent.
+const WHOLE: f64 = 10_000.0;
 
 /// Deploys a component as a shadow or a canary.
 pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
@@ -47,10 +49,13 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
         config: args.config.clone(),
         ..SettingsArgs::default()
     };
-    if let Err(SettingsError::NoSuchPolicy { config, .. }) = settings::read(&settings, &name) {
-        return Err(UsageError::new(DeployError::NoFolderInFile { name, config }).into());
-    }
-    let report = check_policy(&subject, &settings, &args.gate)?;
+    let given = match settings::read(&settings, &name) {
+        Err(SettingsError::NoSuchPolicy { config, .. }) => {
+            return Err(UsageError::new(DeployError::NoFolderInFile { name, config }).into());
+        }
+        given => given.map_err(UsageError::new)?,
+    };
+    let report = check_policy(&subject, given, &args.gate)?;
     if !report.is_ok() {
         eprint!("{report}");
         return Ok(Exit::Failure);
@@ -76,7 +81,7 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
         let folder = folder_of(args, &name, page)?;
         check_place(&name, page, args.policy_dir.is_none().then_some(&*folder))?;
         check_share(&name, page, args.trial.canary.unwrap_or(0.0))?;
-        check_route(&name, page, args.route)?;
+        check_route(&name, page, args.route, args.trial.canary)?;
         folders.insert(folder);
     }
     for answer in routers.every(|client| client.get("/admin/me")) {
@@ -194,16 +199,55 @@ fn folder_of(args: &DeployArgs, name: &str, page: &Value) -> Result<PathBuf, Dep
         .ok_or_else(|| DeployError::NoFolder(name.to_owned()))
 }
 
-fn check_route(name: &str, page: &Value, route: Option<usize>) -> Result<(), DeployError> {
-    let routes = page["routes"].as_array().map_or(0, Vec::len);
-    match route.filter(|route| !(1..=routes).contains(route)) {
-        Some(route) => Err(DeployError::NoSuchRoute {
-            name: name.to_owned(),
-            route,
-            routes,
-        }),
-        None => Ok(()),
+/// Checks that there is one such route, and that it can take a canary of this percentage.
+fn check_route(
+    name: &str,
+    page: &Value,
+    route: Option<usize>,
+    canary: Option<f64>,
+) -> Result<(), DeployError> {
+    let owned = || name.to_owned();
+    let routes = page["routes"].as_array().map_or(&[][..], Vec::as_slice);
+    if route.is_none() && routes.len() > 1 {
+        return Err(DeployError::WhichRoute {
+            name: owned(),
+            routes: routes.len(),
+        });
     }
+    let number = route.unwrap_or(1);
+    let Some(route) = number.checked_sub(1).and_then(|at| routes.get(at)) else {
+        return Err(DeployError::NoSuchRoute {
+            name: owned(),
+            route: number,
+            routes: routes.len(),
+        });
+    };
+    let Some(percent) = canary else {
+        return Ok(());
+    };
+    if !(route["prefill_policy"].is_null() && route["decode_policy"].is_null()) {
+        return Err(DeployError::ByPhase {
+            name: owned(),
+            route: number,
+        });
+    }
+    let canaries = route["canaries"].as_object().into_iter().flatten();
+    let others = canaries.filter(|(other, _)| other.as_str() != name);
+    let others = others.filter_map(|(_, share)| share.as_f64());
+    let parts = others.map(parts_of).sum::<f64>() + (percent * 100.0).round();
+    if parts >= WHOLE {
+        return Err(DeployError::Shares {
+            name: owned(),
+            route: number,
+            percent: parts / 100.0,
+        });
+    }
+    Ok(())
+}
+
+/// Returns a share in hundredths of a percent, as the router keeps it.
+fn parts_of(share: f64) -> f64 {
+    (share * WHOLE).round()
 }
 
 /// Checks the key by the page of the sender's rights, before anything is changed.
@@ -258,8 +302,7 @@ fn check_place(name: &str, page: &Value, folder: Option<&Path>) -> Result<(), De
 fn check_share(name: &str, page: &Value, percent: f64) -> Result<(), DeployError> {
     let routes = page["routes"].as_array().into_iter().flatten();
     for route in routes {
-        // In hundredths of a percent, as shares are kept.
-        let parts = (route["canaries"][name].as_f64().unwrap_or(0.0) * 1e4).round();
+        let parts = parts_of(route["canaries"][name].as_f64().unwrap_or(0.0));
         if parts > (percent * 100.0).round() {
             return Err(DeployError::DecidesShare {
                 name: name.to_owned(),
@@ -349,17 +392,58 @@ mod tests {
     #[test]
     fn a_route_that_does_not_exist_and_a_missing_key_are_refused() {
         let page = json!({ "routes": [{ "route": 1 }, { "route": 2 }] });
-        assert!(check_route("mine", &page, None).is_ok() && check_route("mine", &page, Some(2)).is_ok());
+        assert!(check_route("mine", &page, Some(2), None).is_ok());
         for route in [0, 3] {
-            let refused = check_route("mine", &page, Some(route));
+            let refused = check_route("mine", &page, Some(route), None);
             assert!(matches!(refused, Err(DeployError::NoSuchRoute { routes: 2, .. })));
         }
+        let refused = check_route("mine", &json!({}), None, None);
+        assert!(matches!(refused, Err(DeployError::NoSuchRoute { routes: 0, .. })));
         let key = |configured: bool, role: &str| {
             let me = json!({ "key_configured": configured, "role": role, "key": "none" });
             check_key("mine", "http://a:1", &me)
         };
         assert!(key(false, "reader").is_ok() && key(true, "admin").is_ok());
         assert!(key(true, "reader").is_err_and(|refused| refused.to_string().contains("is missing")));
+    }
+
+    #[test]
+    fn one_of_several_routes_is_named() {
+        let page = |routes: usize| json!({ "routes": vec![json!({}); routes] });
+        for canary in [None, Some(5.0)] {
+            assert!(check_route("mine", &page(1), None, canary).is_ok());
+            let refused = check_route("mine", &page(2), None, canary);
+            assert!(matches!(refused, Err(DeployError::WhichRoute { routes: 2, .. })));
+        }
+    }
+
+    #[test]
+    fn a_canary_that_the_route_cannot_take_is_refused_and_a_shadow_is_not() {
+        let check = |route: &Value, name: &str, canary: Option<f64>| {
+            check_route(name, &json!({ "routes": [route] }), None, canary)
+        };
+        let with = json!({ "canaries": { "mine": 0.1, "other": 0.405 }, "prefill_policy": null });
+        assert!(check(&with, "mine", Some(59.49)).is_ok() && check(&with, "new", None).is_ok());
+        for (name, percent, sum) in [
+            ("mine", 59.5, "100"),
+            ("mine", 100.0, "140.5"),
+            ("new", 60.0, "110.5"),
+        ] {
+            let refused = check(&with, name, Some(percent)).map_err(|refused| refused.to_string());
+            assert!(refused.is_err_and(|text| text.contains(&format!("would have {sum} percent"))));
+        }
+        assert!(matches!(
+            check(&json!({}), "new", Some(100.0)),
+            Err(DeployError::Shares { .. })
+        ));
+        for key in ["prefill_policy", "decode_policy"] {
+            let by_phase = json!({ key: "random", "canaries": {} });
+            assert!(check(&by_phase, "new", None).is_ok());
+            assert!(matches!(
+                check(&by_phase, "new", Some(5.0)),
+                Err(DeployError::ByPhase { .. })
+            ));
+        }
     }
 
     #[test]

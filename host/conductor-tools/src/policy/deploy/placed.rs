@@ -1,10 +1,12 @@
 //! Component in a policy folder, and the file that it replaced.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write as _};
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process;
+
+use local_files::{NewFileAccess, replace_file};
 
 use super::refusal::DeployError;
 
@@ -22,7 +24,7 @@ enum FileBefore {
     Missing,
     File {
         bytes: Vec<u8>,
-        permissions: Permissions,
+        found: Metadata,
     },
     /// Link with this target. The target itself has not changed.
     Link(PathBuf),
@@ -36,7 +38,7 @@ impl FileBefore {
             Ok(found) if found.is_symlink() => fs::read_link(path).map(Self::Link),
             Ok(found) => Ok(Self::File {
                 bytes: fs::read(path)?,
-                permissions: found.permissions(),
+                found,
             }),
         }
     }
@@ -44,9 +46,31 @@ impl FileBefore {
     fn restore(&self, path: &Path) -> io::Result<()> {
         match self {
             Self::Missing => fs::remove_file(path),
-            Self::File { bytes, permissions } => write(path, bytes, Some(permissions)),
-            Self::Link(target) => replace(path, |part| symlink(target, part)),
+            Self::File { bytes, .. } => self.write(path, bytes),
+            Self::Link(target) => {
+                // Hidden files are no policies. Another command may be at work on the same name.
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let part = path.with_file_name(format!(".{name}.{}.part", process::id()));
+                let replaced = symlink(target, &part).and_then(|()| fs::rename(&part, path));
+                if replaced.is_err() {
+                    let _ = fs::remove_file(&part);
+                }
+                replaced
+            }
         }
+    }
+
+    /// Writes a file as a whole, with mode and owner of the file that was there, if the user may.
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let new = || replace_file(path, bytes, NewFileAccess::Mode(0o644));
+        let written = match self {
+            // Only root gives files away. A file of another owner must be readable to the router.
+            Self::File { found, .. } => {
+                replace_file(path, bytes, NewFileAccess::Of(found)).or_else(|_| new())
+            }
+            Self::Missing | Self::Link(_) => new(),
+        };
+        written.map_err(|error| error.source)
     }
 }
 
@@ -55,7 +79,7 @@ impl PlacedFile {
     pub(super) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<Self, DeployError> {
         let path = folder.join(format!("{name}.wasm"));
         let placed = FileBefore::read(&path).and_then(|before| {
-            write(&path, bytes, None)?;
+            before.write(&path, bytes)?;
             Ok(before)
         });
         match placed {
@@ -90,33 +114,10 @@ impl PlacedFile {
     }
 }
 
-/// Writes a file by rename. Without `permissions` it has those of a new file.
-fn write(path: &Path, bytes: &[u8], permissions: Option<&Permissions>) -> io::Result<()> {
-    replace(path, |part| {
-        let mut file = File::create(part)?;
-        file.write_all(bytes)?;
-        if let Some(permissions) = permissions {
-            file.set_permissions(permissions.clone())?;
-        }
-        file.sync_data()
-    })
-}
-
-/// Renames what `make` makes over a path.
-fn replace(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    // Hidden files are no policies. Another command may be at work on the same name.
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let part = path.with_file_name(format!(".{name}.{}.part", process::id()));
-    let replaced = make(&part).and_then(|()| fs::rename(&part, path));
-    if replaced.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    replaced
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
     use super::*;
 
@@ -135,12 +136,19 @@ mod tests {
     fn a_component_that_is_taken_back_leaves_what_was_there() {
         let folder = tempfile::tempdir().unwrap();
         let first = PlacedFile::put(folder.path(), "mine", b"one").unwrap();
+        // Only root can.
+        let _ = chown(first.path(), Some(1234), Some(1234));
         fs::set_permissions(first.path(), Permissions::from_mode(0o640)).unwrap();
+        let access = || {
+            let found = fs::metadata(first.path()).unwrap();
+            (found.mode() & 0o777, found.uid(), found.gid())
+        };
+        let before = access();
         let second = PlacedFile::put(folder.path(), "mine", b"two").unwrap();
+        assert_eq!(access(), before);
         assert!(second.take_back().unwrap());
         assert_eq!(fs::read(first.path()).unwrap(), b"one");
-        let mode = fs::metadata(first.path()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!((access(), before.0), (before, 0o640));
         assert!(first.take_back().unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

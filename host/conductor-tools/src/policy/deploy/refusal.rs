@@ -48,6 +48,24 @@ pub(super) enum DeployError {
         routes: usize,
     },
     #[error(
+        "failed to deploy `{name}`: the router has {routes} routes; choose one by its number with --route"
+    )]
+    WhichRoute { name: String, routes: usize },
+    #[error(
+        "failed to deploy `{name}`: route {route} has policies for prefill or decode workers, and takes no \
+         canary; try it with --shadow"
+    )]
+    ByPhase { name: String, route: usize },
+    #[error(
+        "failed to deploy `{name}`: the canaries of route {route} would have {percent} percent of its sessions, and \
+         its policy must keep some to be compared with"
+    )]
+    Shares {
+        name: String,
+        route: usize,
+        percent: f64,
+    },
+    #[error(
         "failed to deploy `{name}`: the router at `{router}` requires an admin key for it, and the sent one is {key}; set \
          {ADMIN_API_KEY}, or name a file with --admin-key-file"
     )]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use replica_plane::ViewEntry;
 use runtime_overrides::{RouteAction, RouteChange, SharedOverride};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,11 @@ pub(super) struct RouteVersion {
 }
 
 impl RouteDecision {
+    /// Returns the decision of an entry, if it is one.
+    pub(super) fn of(known: &ViewEntry) -> Option<Self> {
+        serde_json::from_value(known.entry.value.clone()).ok()
+    }
+
     /// Returns the policies that the route has in the end.
     pub(super) fn outcome(&self) -> &RouteVersion {
         self.staged.as_ref().unwrap_or(&self.active)

@@ -58,8 +58,7 @@ impl AgreedFollower {
         let Some(stored) = view.stored(key).filter(|_| !self.handle.is_proposed(key)) else {
             return false;
         };
-        let known = serde_json::from_value::<RouteDecision>(stored.entry.value.clone());
-        let known = known.ok().filter(|known| known.outcome() == decision.outcome());
+        let known = RouteDecision::of(stored).filter(|known| known.outcome() == decision.outcome());
         known.is_some_and(|known| known.staged.is_some() || !self.handle.has_applied(key, stored.revision))
     }
 
@@ -147,9 +146,8 @@ impl Reloader {
 
     /// Moves a change on by the entry that the store has: the own decision, or the same one of another router.
     fn follow_stored(&mut self, mut staging: RouteStaging, view: &AgreedView, stored: &ViewEntry) -> Answer {
-        let decision = serde_json::from_value::<RouteDecision>(stored.entry.value.clone());
-        let same = decision.ok();
-        let same = same.filter(|decision| decision.outcome() == staging.decision.outcome());
+        let same =
+            RouteDecision::of(stored).filter(|decision| decision.outcome() == staging.decision.outcome());
         let Some(decision) = same else {
             return Err(self.overtaken(&staging, stored));
         };
@@ -175,8 +173,7 @@ impl Reloader {
             .find(|other| other.router == stored.entry.by);
         let name = other.and_then(|other| other.name.as_deref());
         let by = name.unwrap_or(&stored.entry.by).to_owned();
-        let decision = serde_json::from_value::<RouteDecision>(stored.entry.value.clone());
-        match decision.is_ok_and(|decision| *decision.outcome() == staging.before) {
+        match RouteDecision::of(stored).is_some_and(|decision| *decision.outcome() == staging.before) {
             true => RefusedRouteChange::Fleet(format!("router `{by}` decided that the route stays as it is")),
             false => RefusedRouteChange::Overtaken(by),
         }
@@ -245,28 +242,31 @@ impl Reloader {
         }
     }
 
+    /// Returns the fleet's decision on a route that this router follows, unless another one is under way.
+    fn followed_decision(&self, route: usize) -> Option<RouteDecision> {
+        let handle = &self.agreed.as_ref().filter(|agreed| agreed.is_synced())?.handle;
+        let fingerprint = RouteOverrides::fingerprint(self.active_file(), route)?;
+        let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
+        // Before the view: it has the entry of a proposal that was accepted.
+        let is_proposed = handle.is_proposed(&key);
+        let view = handle.view();
+        let known = view.stored(&key).filter(|_| !is_proposed)?;
+        let is_followed = |decision: &RouteDecision| {
+            decision.staged.is_none()
+                && decision.fingerprint == fingerprint
+                && handle.has_applied(&key, known.revision)
+        };
+        RouteDecision::of(known).filter(is_followed)
+    }
+
     /// Returns whether the fleet has decided on the route's policies of these overlays, and this router follows that: the
     /// change was made already, by this or another router.
     pub(in crate::reload) fn fleet_has(&self, overlays: &Overlays, route: usize) -> bool {
-        let Some(agreed) = self.agreed.as_ref().filter(|agreed| agreed.is_synced()) else {
-            return false;
-        };
-        let Some(fingerprint) = RouteOverrides::fingerprint(self.active_file(), route) else {
-            return false;
-        };
-        let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
-        let is_proposed = agreed.handle.is_proposed(&key);
-        let view = agreed.handle.view();
-        let Some(known) = view.stored(&key).filter(|_| !is_proposed) else {
-            return false;
-        };
-        let decision = serde_json::from_value::<RouteDecision>(known.entry.value.clone());
-        let decision = decision.ok().filter(|decision| decision.staged.is_none());
-        let Some(decision) = decision.filter(|_| agreed.handle.has_applied(&key, known.revision)) else {
+        let Some(decision) = self.followed_decision(route) else {
             return false;
         };
         let has = |overlays: &Overlays| {
-            let version = self.route_version(overlays, &fingerprint);
+            let version = self.route_version(overlays, &decision.fingerprint);
             version.is_ok_and(|(version, _)| version == decision.active)
         };
         has(overlays) && has(&self.active.overlays)
@@ -325,19 +325,10 @@ impl Reloader {
         if !matches!(refused, NotTried(_) | Decides { .. } | NothingToRetract(_)) {
             return None;
         }
-        let handle = &self.agreed.as_ref().filter(|agreed| agreed.is_synced())?.handle;
-        let (view, text) = (handle.view(), RouteDecision::text_of(change));
+        let text = RouteDecision::text_of(change);
         let is_made = |route: &usize| {
-            let Some(fingerprint) = RouteOverrides::fingerprint(self.active_file(), *route) else {
-                return false;
-            };
-            let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
-            let Some(known) = view.stored(&key) else {
-                return false;
-            };
-            let decision = serde_json::from_value::<RouteDecision>(known.entry.value.clone());
-            handle.has_applied(&key, known.revision)
-                && decision.is_ok_and(|made| made.staged.is_none() && made.change.as_ref() == Some(&text))
+            let decision = self.followed_decision(*route);
+            decision.is_some_and(|made| made.change.as_ref() == Some(&text))
         };
         let mut routes = 1..=self.active_file().routes.len();
         let is_chosen = |route: &usize| change.route.is_none_or(|chosen| chosen == *route);
