@@ -17,6 +17,7 @@ use crate::access::{AdminKey, Listener};
 use crate::body::BodyLimits;
 use crate::control::{RefusedRouteChange, ReloadCommand, RouteAnswer, send_command};
 use crate::refusal::{Refusal, only_post};
+use conductor_config::share_parts;
 use observability::error_chain;
 use runtime_overrides::{RouteAction, RouteChange, RouteChangeError};
 
@@ -140,14 +141,12 @@ fn canary(body: &RouteBody) -> Result<RouteAction, Refusal> {
             "`percent` is missing: say how many percent of the sessions the canary decides".to_owned(),
         );
     };
-    let parts = percent * 100.0;
-    if !(0.999..=10_000.001).contains(&parts) || (parts - parts.round()).abs() > 1e-6 {
-        return bad(format!(
+    match share_parts(percent) {
+        Some(parts) => Ok(RouteAction::Canary(parts)),
+        None => bad(format!(
             "`percent` is {percent}: it must be at least 0.01 and at most 100, with at most two decimals"
-        ));
+        )),
     }
-    // Whole, and at most 10,000.
-    Ok(RouteAction::Canary(parts.round() as u32))
 }
 
 fn refusal(refused: &RefusedRouteChange) -> Refusal {

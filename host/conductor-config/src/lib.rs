@@ -80,7 +80,7 @@ pub use record::RecordConfig;
 pub use replicas::{ReplicaLogin, ReplicasConfig};
 pub use routes::RouteConfig;
 pub use routes::matching::RouteMatch;
-pub use routes::trial::{CanaryConfig, ShareConfig, TrialConfig};
+pub use routes::trial::{CanaryConfig, ShareConfig, TrialConfig, share_parts};
 pub use server::ServerConfig;
 pub use server::cors::CorsConfig;
 pub use server::http2::Http2Config;

@@ -55,7 +55,7 @@ pub use prompt_parts::{ChatParts, PromptParts};
 pub use query::QueryError;
 pub use reserved::{ENGINE_ADMINISTRATION, OWN_PATHS, Reserved, reserved};
 pub use response_id::{ResponseIdFinder, is_response_id};
-pub use server_dialect::server_dialect;
+pub use server_dialect::{server_dialect, shows_nixl};
 pub use sse::{error_event, error_in_first_event};
 pub use store_status::{StoreStatus, StoreStatusError};
 pub use tail::Tail;

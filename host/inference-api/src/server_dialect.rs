@@ -1,5 +1,6 @@
-//! Hand-over dialect in a server's `/server_info`.
+//! Hand-over dialect in a server's `/server_info` and `/metrics`.
 
+use memchr::memmem;
 use routing::Dialect;
 use serde_json::Value;
 
@@ -28,6 +29,12 @@ pub fn server_dialect(page: &[u8]) -> Option<(Dialect, Option<u16>)> {
     let connectors = connectors.into_iter();
     let mut found = connectors.filter(|(name, _)| config.contains(name));
     found.next().map(|(_, dialect)| (dialect, None))
+}
+
+/// Returns `true` if the `/metrics` of a server are those of vLLM with a `NixlConnector`.
+#[must_use]
+pub fn shows_nixl(metrics: &[u8]) -> bool {
+    memmem::find(metrics, b"vllm:nixl_").is_some()
 }
 
 #[cfg(test)]
@@ -62,5 +69,11 @@ mod tests {
             Some((Dialect::Nixl, None)),
         );
         check("no page", None);
+    }
+
+    #[test]
+    fn metrics_of_nixl_show_its_connector() {
+        assert!(shows_nixl(b"# \xff\nvllm:nixl_xfer_time_seconds_count 1\n"));
+        assert!(!shows_nixl(b"vllm:num_requests_running 1\n"));
     }
 }

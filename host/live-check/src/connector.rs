@@ -100,6 +100,13 @@ fn undetected(shown: &Page<ShownDialect>) -> LiveCheck {
             ),
             "set `authorization` of the pool, or name its `dialect`",
         ),
+        Page::Failed(why) => LiveCheck::warn(
+            CONNECTOR,
+            format!(
+                "failed to read /server_info: {why}, and no other page shows a connector: requests are not split unless an answer shows it"
+            ),
+            "read the engine's log, or name `dialect` of the pool",
+        ),
         _ => LiveCheck::warn(
             CONNECTOR,
             "shows no connector on /server_info, its bootstrap server or /metrics: requests are not split unless an answer shows it",
@@ -152,5 +159,18 @@ mod tests {
         assert_eq!(result(Role::Prefill, auto, Some(nixl)), Some(CheckResult::Pass));
         assert_eq!(result(Role::Decode, auto, None), None);
         assert_eq!(result(Role::Mixed, PoolDialect::Absent, None), None);
+    }
+
+    #[test]
+    fn a_page_that_failed_is_not_called_one_without_a_connector() {
+        let failed = undetected(&Page::Failed("the worker answered 503".to_owned()));
+        assert_eq!(failed.result, CheckResult::Warn);
+        assert!(
+            failed
+                .message
+                .contains("failed to read /server_info: the worker answered 503"),
+            "{}",
+            failed.message
+        );
     }
 }

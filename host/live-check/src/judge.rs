@@ -3,7 +3,9 @@
 use conductor_config::Tokenize;
 
 use crate::connector;
-use crate::observed::{EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens};
+use crate::observed::{
+    EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, Tokens, UnreachedCause,
+};
 use crate::report::LiveCheck;
 use crate::target::{TokenMethod, WorkerTarget};
 
@@ -21,8 +23,14 @@ const EVENTS_HINT: &str = "start vLLM or SGLang with --kv-events-config \
 pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveCheck> {
     let reached = match &observed.reached {
         Some(Ok(reached)) => reached,
-        Some(Err(unreached)) => return vec![unreachable(target, &unreached.why, unreached.is_tls)],
-        None => return vec![unreachable(target, "it was not queried", false)],
+        Some(Err(unreached)) => return vec![unreachable(target, &unreached.why, unreached.cause)],
+        None => {
+            return vec![unreachable(
+                target,
+                "it was not queried",
+                UnreachedCause::Connection,
+            )];
+        }
     };
     let mut checks = vec![reachable(target, reached)];
     checks.push(models(target, observed.models.as_ref()));
@@ -38,18 +46,17 @@ pub(crate) fn checks(target: &WorkerTarget, observed: &Observed) -> Vec<LiveChec
     checks
 }
 
-fn unreachable(target: &WorkerTarget, why: &str, is_tls: bool) -> LiveCheck {
-    let hint = match is_tls {
-        // The text of the TLS library.
-        true if why.contains("CaUsedAsEndEntity") => {
+fn unreachable(target: &WorkerTarget, why: &str, cause: UnreachedCause) -> LiveCheck {
+    let hint = match cause {
+        UnreachedCause::AuthorityCertificate => {
             "the certificate is that of an authority (CA:TRUE): give the engine one with \
             basicConstraints=CA:FALSE"
                 .to_owned()
         }
-        true => {
+        UnreachedCause::Tls => {
             "correct `ca` or `server-name` of [pools.NAME.tls], or the certificate of the engine".to_owned()
         }
-        false => format!(
+        UnreachedCause::Connection => format!(
             "check that the engine runs, that {} is its address, and that no firewall is between",
             target.url
         ),
@@ -357,10 +364,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_worker_whose_certificate_is_refused_gets_advice_on_certificates() {
-        let hint = |why: &str, is_tls: bool| unreachable(&worker(), why, is_tls).hint.unwrap_or_default();
-        assert!(hint("begin TLS: UnknownIssuer", true).contains("`ca`"));
-        assert!(hint("begin TLS: Other(OtherError(CaUsedAsEndEntity))", true).contains("CA:FALSE"));
-        assert!(hint("connect", false).contains("firewall"));
+        let hint = |cause: UnreachedCause| unreachable(&worker(), "connect", cause).hint.unwrap_or_default();
+        assert!(hint(UnreachedCause::Tls).contains("`ca`"));
+        assert!(hint(UnreachedCause::AuthorityCertificate).contains("CA:FALSE"));
+        assert!(hint(UnreachedCause::Connection).contains("firewall"));
     }
 
     #[test]

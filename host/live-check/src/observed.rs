@@ -39,8 +39,18 @@ pub(crate) struct ShownDialect {
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) why: String,
-    /// Set if the TLS handshake failed.
-    pub(crate) is_tls: bool,
+    pub(crate) cause: UnreachedCause,
+}
+
+/// Part of a connection that failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum UnreachedCause {
+    /// Anything but TLS.
+    Connection,
+    /// The TLS handshake failed.
+    Tls,
+    /// The TLS handshake failed because the worker's certificate is that of an authority.
+    AuthorityCertificate,
 }
 
 /// An answer of the health page.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use conductor_config::{KvEvents, Tokenize};
 use http::StatusCode;
 use http::header::DATE;
-use inference_api::{EventSource, Tokenized, engine_ids, server_dialect};
+use inference_api::{EventSource, Tokenized, engine_ids, server_dialect, shows_nixl};
 use kv_feed::{CurveKeys, probe};
 use routing::{Dialect, Role};
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use worker_client::{
 use crate::clock;
 use crate::observed::{
     Bootstrap, EndpointProbe, EventEndpoint, Events, ListedModel, Observed, Page, Reached, ShownDialect,
-    Tokens, Unreached,
+    Tokens, Unreached, UnreachedCause,
 };
 use crate::target::{PoolDialect, TokenMethod, WorkerTarget};
 use kv_plane::{PageTls, SourceAnswer, SourceClient, trusted_sources};
@@ -31,8 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PUBLISHER_PATIENCE: Duration = Duration::from_secs(3);
 /// Text for both tokenizers: words, spaces, digits, accents, another script and an emoji.
 const PROBE_TEXT: &str = "Where does request 42 go?  Naïve café,\n你好 🚀 <|end|> x_y";
-/// Port of a bootstrap server that the configuration does not name.
-const USUAL_PORT: &str = ":8998";
 /// Most models read of one list.
 const MOST_MODELS: usize = 10_000;
 
@@ -47,16 +45,15 @@ pub(crate) async fn observe(target: &WorkerTarget) -> Observed {
     );
     let client = match client {
         Ok(client) => client,
-        Err(error) => return unreached(&error, false),
+        Err(error) => return unreached(&error, UnreachedCause::Connection),
     };
     let reached = match client.get(&target.health_path).await {
         Ok(reply) => reached(&reply),
-        Err(error) => return unreached(&error, is_of_tls(&error)),
+        Err(error) => return unreached(&error, unreached_cause(&error)),
     };
-    let (models, version, disaggregation, events, (shown, bootstrap)) = tokio::join!(
+    let (models, version, events, (disaggregation, shown, bootstrap)) = tokio::join!(
         models(&client, target.served.list_path.as_deref()),
         version(&client),
-        disaggregation(&client, target),
         events(target),
         hand_over(&client, target),
     );
@@ -74,22 +71,22 @@ pub(crate) async fn observe(target: &WorkerTarget) -> Observed {
     }
 }
 
-fn unreached(error: &(dyn std::error::Error + 'static), is_tls: bool) -> Observed {
+fn unreached(error: &(dyn std::error::Error + 'static), cause: UnreachedCause) -> Observed {
     let why = error_chain(error);
     Observed {
-        reached: Some(Err(Unreached { why, is_tls })),
+        reached: Some(Err(Unreached { why, cause })),
         ..Observed::default()
     }
 }
 
-/// Returns whether the TLS handshake failed.
-fn is_of_tls(error: &WorkerClientError) -> bool {
-    match error {
-        WorkerClientError::Forward { source, .. } => matches!(
-            source.downcast_ref::<SendError>(),
-            Some(SendError::Connect(ConnectError::Tls { .. }))
-        ),
-        _ => false,
+fn unreached_cause(error: &WorkerClientError) -> UnreachedCause {
+    let WorkerClientError::Forward { source, .. } = error else {
+        return UnreachedCause::Connection;
+    };
+    match source.downcast_ref::<SendError>() {
+        Some(SendError::Connect(error)) if error.is_of_authority() => UnreachedCause::AuthorityCertificate,
+        Some(SendError::Connect(ConnectError::Tls { .. })) => UnreachedCause::Tls,
+        _ => UnreachedCause::Connection,
     }
 }
 
@@ -164,19 +161,12 @@ async fn version(client: &WorkerClient) -> Page<String> {
     }
 }
 
-async fn disaggregation(client: &WorkerClient, target: &WorkerTarget) -> Option<String> {
+fn disaggregation(info: &WorkerReply) -> Option<String> {
     #[derive(Deserialize)]
     struct ServerInfo {
         disaggregation_mode: Option<String>,
     }
-    if !matches!(
-        target.dialect,
-        PoolDialect::Detected | PoolDialect::Named(Dialect::Sglang)
-    ) {
-        return None;
-    }
-    let reply = client.get("/server_info").await.ok()?;
-    read_json::<ServerInfo>(&reply.body).ok()?.disaggregation_mode
+    read_json::<ServerInfo>(&info.body).ok()?.disaggregation_mode
 }
 
 /// Returns the model that the tokenizers are tried with: one that the router has a tokenizer for, else one for which the
@@ -316,26 +306,36 @@ async fn probe_endpoint(endpoint: String, replay: Option<String>, curve: Option<
     }
 }
 
-/// Reads the dialect that a prefill worker shows, if the router detects it, and queries the bootstrap server of its
-/// connector.
+/// Reads the role that SGLang shows. For a prefill worker, reads the dialect that it shows, if the router detects it, and
+/// queries the bootstrap server of its connector.
 async fn hand_over(
     client: &WorkerClient,
     target: &WorkerTarget,
-) -> (Option<Page<ShownDialect>>, Option<Page<Bootstrap>>) {
+) -> (
+    Option<String>,
+    Option<Page<ShownDialect>>,
+    Option<Page<Bootstrap>>,
+) {
+    let info = match target.dialect {
+        PoolDialect::Detected | PoolDialect::Named(Dialect::Sglang) => Some(client.get("/server_info").await),
+        _ => None,
+    };
+    let disaggregation = info.as_ref().and_then(|info| disaggregation(info.as_ref().ok()?));
     if target.role != Role::Prefill {
-        return (None, None);
+        return (disaggregation, None, None);
     }
-    match target.dialect {
-        PoolDialect::Absent => (None, None),
-        PoolDialect::Named(dialect) => (None, bootstrap(dialect, target.bootstrap.as_deref()).await),
-        PoolDialect::Detected => {
-            let shown = shown_dialect(client, target).await;
+    let address = target.bootstrap.as_deref();
+    match (target.dialect, info) {
+        (PoolDialect::Named(dialect), _) => (disaggregation, None, bootstrap(dialect, address).await),
+        (PoolDialect::Detected, Some(info)) => {
+            let shown = shown_dialect(client, info, address).await;
             let bootstrap = match &shown {
                 Page::Read(shown) => bootstrap(shown.dialect, shown.bootstrap.as_deref()).await,
                 _ => None,
             };
-            (Some(shown), bootstrap)
+            (disaggregation, Some(shown), bootstrap)
         }
+        _ => (disaggregation, None, None),
     }
 }
 
@@ -368,10 +368,14 @@ async fn engines(client: &WorkerClient) -> Page<Bootstrap> {
     })
 }
 
-/// Reads the dialect that a prefill worker shows on the pages which the router's detection queries.
-async fn shown_dialect(client: &WorkerClient, target: &WorkerTarget) -> Page<ShownDialect> {
-    let address = target.bootstrap.as_deref();
-    let info = page(client.get("/server_info").await, |info| Ok(server_dialect(info)));
+/// Reads the dialect that a prefill worker shows on the pages which the router's detection queries. `info` is its
+/// `/server_info`, and `address` that of its bootstrap server.
+async fn shown_dialect(
+    client: &WorkerClient,
+    info: Result<WorkerReply, WorkerClientError>,
+    address: Option<&str>,
+) -> Page<ShownDialect> {
+    let info = page(info, |info| Ok(server_dialect(info)));
     if let Page::Read(Some((dialect, port))) = info {
         let address = address.filter(|_| dialect.has_bootstrap());
         return Page::Read(ShownDialect {
@@ -390,14 +394,15 @@ async fn shown_dialect(client: &WorkerClient, target: &WorkerTarget) -> Page<Sho
             bootstrap: Some(address.to_owned()),
         });
     }
-    let has_nixl = |metrics: &[u8]| Ok(String::from_utf8_lossy(metrics).contains("vllm:nixl_"));
-    match (page(client.get("/metrics").await, has_nixl), info) {
+    let metrics = page(client.get("/metrics").await, |metrics| Ok(shows_nixl(metrics)));
+    match (metrics, info) {
         (Page::Read(true), _) => Page::Read(ShownDialect {
             dialect: Dialect::Nixl,
             evidence: "/metrics".to_owned(),
             bootstrap: None,
         }),
         (_, Page::Unauthorized(status)) => Page::Unauthorized(status),
+        (_, Page::Failed(why)) => Page::Failed(why),
         _ => Page::Absent,
     }
 }
@@ -405,15 +410,56 @@ async fn shown_dialect(client: &WorkerClient, target: &WorkerTarget) -> Page<Sho
 /// Returns the address of a bootstrap server. The port that the engine names replaces only the usual one, as it does in
 /// the router.
 fn bootstrap_address(configured: &str, named: Option<u16>) -> String {
-    match (configured.strip_suffix(USUAL_PORT), named) {
-        (Some(host), Some(port)) => format!("{host}:{port}"),
+    match (configured.rsplit_once(':'), named) {
+        (Some((host, port)), Some(named)) if port.parse() == Ok(Dialect::USUAL_BOOTSTRAP_PORT) => {
+            format!("{host}:{named}")
+        }
         _ => configured.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
     use super::*;
+    use crate::judge::tests::worker;
+
+    /// Answers 503 to this number of requests, and returns their paths.
+    fn serve_errors(listener: &TcpListener, count: usize) -> Vec<String> {
+        let one = |_| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            let path = lines
+                .next()
+                .and_then(|line| Some(line.split(' ').nth(1)?.to_owned()));
+            lines.find(String::is_empty);
+            let answer =
+                b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.write_all(answer).unwrap();
+            path.unwrap_or_default()
+        };
+        (0..count).map(one).collect()
+    }
+
+    #[tokio::test]
+    async fn the_page_of_a_connector_is_read_once_and_its_error_is_not_an_absent_connector() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serving = std::thread::spawn(move || serve_errors(&listener, 2));
+        let target = WorkerTarget {
+            role: Role::Prefill,
+            dialect: PoolDialect::Detected,
+            ..worker()
+        };
+        let (_, shown, _) = hand_over(&bootstrap_client(&url).unwrap(), &target).await;
+        let Some(Page::Failed(why)) = shown else {
+            panic!("expected an error, not {shown:?}");
+        };
+        assert!(why.contains("503"), "{why}");
+        assert_eq!(serving.join().unwrap(), ["/server_info", "/metrics"]);
+    }
 
     #[test]
     fn a_named_port_replaces_only_the_usual_one() {

@@ -108,14 +108,14 @@ impl Proxy {
     }
 
     /// Returns the time for which blocks are expected at each worker of the fleet. The index forgets them by it. A
-    /// worker whose process has ended since the last call is left out, because its cache has gone with it.
+    /// worker whose process has ended since the last call is left out once, because its cache has gone with it.
     #[must_use]
-    pub fn expectations(&self) -> Vec<(WorkerId, Duration)> {
+    pub fn take_expectations(&self) -> Vec<(WorkerId, Duration)> {
         let snapshot = self.snapshots.load();
         let pools = || snapshot.pools.iter();
         let members = pools().flat_map(|pool| pool.workers.members.iter());
         // All of them first: a worker may be in several pools.
-        let ended = members.filter(|member| member.link.take_end());
+        let ended = members.filter(|member| member.link.upstream.take_refused());
         let ended: Vec<WorkerId> = ended.map(|member| member.worker.id()).collect();
         let lifetimes = pools().flat_map(|pool| {
             let workers = pool.workers.members.iter().map(|member| member.worker.id());

@@ -15,8 +15,6 @@ const USUAL_ADMIN: &str = "8081";
 const OTHER_ADMIN: &str = "8082";
 /// Table of split requests.
 const PD: &str = "pools.main.pd";
-/// Port of a bootstrap server unless the command line names one.
-const USUAL_BOOTSTRAP: u16 = 8998;
 /// Worker that stands for those that a command line does not name.
 const PLACEHOLDER: &str = "http://127.0.0.1:8000";
 
@@ -110,7 +108,7 @@ impl ConfigDraft {
     /// Adds a worker, perhaps with a port of a bootstrap server.
     pub(crate) fn add_worker(&mut self, url: &str, role: Role, bootstrap: Option<&str>) {
         let url = with_scheme(url);
-        let port = bootstrap.map(|port| port.parse::<u16>().unwrap_or(USUAL_BOOTSTRAP));
+        let port = bootstrap.map(|port| port.parse::<u16>().unwrap_or(Dialect::USUAL_BOOTSTRAP_PORT));
         let bootstrap = port.and_then(|port| {
             let (_, rest) = url.split_once("://")?;
             let authority = rest.split('/').next()?;

@@ -18,6 +18,8 @@ pub enum Dialect {
 impl Dialect {
     /// Every dialect.
     pub const ALL: [Self; 4] = [Self::Nixl, Self::Mooncake, Self::Store, Self::Sglang];
+    /// Default port of a prefill worker's bootstrap server, in Mooncake and in SGLang.
+    pub const USUAL_BOOTSTRAP_PORT: u16 = 8998;
 
     /// Returns its name in the configuration and in metrics.
     #[must_use]

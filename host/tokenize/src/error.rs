@@ -33,9 +33,6 @@ pub enum EncodeError {
     /// The tokenizer failed.
     #[error("tokenize a prompt")]
     Failed(#[source] tokenizers::Error),
-    /// The tokenizer searches added tokens in every text.
-    #[error("tokenize a text without its special tokens")]
-    NoLiterals,
     /// The step budget is used up.
     #[error("tokenize a prompt: it costs more than it may")]
     TooCostly,

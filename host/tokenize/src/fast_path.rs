@@ -154,16 +154,17 @@ impl FastPath {
         added.any(|added| added.search.is_match(text))
     }
 
-    /// Appends the tokens of a text in which added tokens are not searched. Returns `false` and appends nothing if the
-    /// text needs the slow path.
+    /// Appends the tokens of a text in which added tokens are not searched. The fast path must take every text.
     pub(crate) fn encode_literal(
         &self,
         tokenizer: &Tokenizer,
         text: &str,
         ids: &mut Vec<u32>,
         budget: &mut Budget<'_>,
-    ) -> Result<bool, EncodeError> {
-        self.encode_taking(&[], tokenizer, text, ids, budget)
+    ) -> Result<(), EncodeError> {
+        let taken = self.encode_taking(&[], tokenizer, text, ids, budget)?;
+        debug_assert!(taken, "the fast path takes every text without added tokens");
+        Ok(())
     }
 
     /// Removes added tokens, and splits the text between them into words.

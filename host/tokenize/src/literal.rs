@@ -18,6 +18,10 @@ impl Model {
         rendered: &Rendered,
         budget: &mut Budget<'_>,
     ) -> Result<Tokens, EncodeError> {
+        let fast_path = match &self.fast_path {
+            Some(fast_path) if fast_path.takes_every_text() => fast_path,
+            _ => return Err(EncodeError::Failed("a literal text needs the fast path".into())),
+        };
         let text = &*rendered.text;
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut from = 0;
@@ -25,15 +29,7 @@ impl Model {
             // Each part has a cost of its own, however short it is.
             budget.look(PART_BYTES)?;
             self.encode_behind(&text[from..literal.start], None, &mut ids, budget)?;
-            let taken = match &self.fast_path {
-                Some(fast_path) => {
-                    fast_path.encode_literal(&self.tokenizer, &text[literal.clone()], &mut ids, budget)?
-                }
-                None => false,
-            };
-            if !taken {
-                return Err(EncodeError::NoLiterals);
-            }
+            fast_path.encode_literal(&self.tokenizer, &text[literal.clone()], &mut ids, budget)?;
             from = literal.end;
         }
         self.encode_behind(&text[from..], None, &mut ids, budget)?;

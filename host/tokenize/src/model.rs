@@ -22,7 +22,7 @@ use crate::harmony;
 use crate::joined::{self, JoinedParts};
 use crate::message::Message;
 use crate::probe::TemplateFacts;
-use crate::rendered::{Literals, Rendered};
+use crate::rendered::Rendered;
 use crate::sglang;
 use crate::template::{self, ChatTemplates, NOW};
 
@@ -220,14 +220,11 @@ impl Model {
             }
             rendered => rendered?,
         };
-        let rendered = Rendered {
-            text: match &variables.continued {
-                Some(continued) => chat::cut(text, continued)?,
-                None => text,
-            },
-            special: self.engine() == ChatEngine::Vllm && chat.adds_special_tokens(),
-            literals: Literals::default(),
+        let text = match &variables.continued {
+            Some(continued) => chat::cut(text, continued)?,
+            None => text,
         };
-        Ok((rendered, variables.given))
+        let add_special_tokens = self.engine() == ChatEngine::Vllm && chat.adds_special_tokens();
+        Ok((Rendered::text(text, add_special_tokens), variables.given))
     }
 }

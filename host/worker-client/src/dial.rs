@@ -69,6 +69,13 @@ impl ConnectError {
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
     }
+
+    /// Returns `true` if the host's certificate is that of an authority (`CA:TRUE`), which no server may have.
+    #[must_use]
+    pub fn is_of_authority(&self) -> bool {
+        // The text of the TLS library: its error has no type here.
+        matches!(self, Self::Tls { source, .. } if source.to_string().contains("CaUsedAsEndEntity"))
+    }
 }
 
 /// Security and protocol of a new connection.
@@ -177,11 +184,64 @@ impl WorkerAddress {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rustls::ServerConfig;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
     use super::*;
+    use crate::tls::{WorkerTlsParts, provider};
+
+    /// Returns the error of a handshake with a server whose certificate signs itself. The client trusts it alone.
+    async fn handshake_error(host: &str, is_ca: IsCa) -> ConnectError {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.is_ca = is_ca;
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::clone(certificate.der())],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let authorities = certificate.pem();
+        let tls = WorkerTls::new(WorkerTlsParts {
+            authorities: Some(authorities.as_bytes()),
+            ..WorkerTlsParts::default()
+        });
+        let options = DialOptions {
+            tls: Some(Arc::new(tls.unwrap())),
+            offers_http2: false,
+        };
+        let address = WorkerAddress::parse(&url).unwrap();
+        let serving = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            TlsAcceptor::from(Arc::new(server)).accept(stream).await
+        };
+        let dialing = address.dial(options, Duration::from_secs(20));
+        let (dialed, _) = tokio::join!(dialing, serving);
+        dialed.err().expect("an error")
+    }
+
+    #[tokio::test]
+    async fn an_authoritys_certificate_is_told_from_another_that_is_refused() {
+        let authority = IsCa::Ca(BasicConstraints::Unconstrained);
+        let error = handshake_error("127.0.0.1", authority).await;
+        assert!(error.is_of_authority(), "{error:?}");
+        let error = handshake_error("other.test", IsCa::NoCa).await;
+        assert!(matches!(error, ConnectError::Tls { .. }), "{error:?}");
+        assert!(!error.is_of_authority(), "{error:?}");
+    }
 
     #[tokio::test]
     async fn connections_to_workers_have_nodelay_set() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let address = WorkerAddress::parse(&url).unwrap();
         let options = DialOptions {

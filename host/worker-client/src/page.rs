@@ -31,6 +31,7 @@ impl ConnectionPool {
         &self,
         page: &PathAndQuery,
         headers: &HeaderMap,
+        authorization: &Authorization,
         timeouts: SendTimeouts,
         longest: usize,
     ) -> Result<(StatusCode, Bytes), PageError> {
@@ -38,7 +39,7 @@ impl ConnectionPool {
             method: &Method::GET,
             target: page,
             headers,
-            authorization: &Authorization::Pass,
+            authorization,
             rank: None,
             reuse: ConnectionReuse::WithRetry,
             traceparent: None,

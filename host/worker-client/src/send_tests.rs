@@ -1,6 +1,6 @@
 //! Tests of requests that fail on a kept connection.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::Reason;
@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::authorization::Authorization;
@@ -127,5 +127,48 @@ async fn a_kept_connection_that_is_closed_later_is_the_workers_failure() {
         };
         assert_eq!(KeptFailure::of(&error, STALE_WITHIN), KeptFailure::OfTheRequest);
         assert_eq!(KeptFailure::of(&error, Duration::ZERO), KeptFailure::Stale);
+    }
+}
+
+/// Sends two requests to a worker whose process ends at the second one. Returns its pool, with the error.
+async fn crash() -> (ConnectionPool, SendError) {
+    // Keeps the port, so that nothing else listens there.
+    let kept = TcpSocket::new_v4().unwrap();
+    kept.set_reuseaddr(true).unwrap();
+    kept.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = kept.local_addr().unwrap();
+    let listener = TcpListener::bind(address).await.unwrap();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut buffer = [0; 1 << 10];
+        let _ = stream.read(&mut buffer).await;
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        stream.write_all(answer).await.unwrap();
+        let _ = stream.read(&mut buffer).await;
+        drop(listener);
+    });
+    let pool = ConnectionPool::new(&format!("http://{address}")).unwrap();
+    assert_eq!(
+        send(&pool, ConnectionReuse::WithRetry).await.unwrap(),
+        StatusCode::OK
+    );
+    assert!(!pool.take_refused());
+    let error = send(&pool, ConnectionReuse::WithRetry).await.unwrap_err();
+    (pool, error)
+}
+
+#[tokio::test]
+async fn a_crash_on_a_kept_connection_shows_once_that_the_worker_refuses_connections() {
+    loop {
+        let began = Instant::now();
+        let (pool, error) = crash().await;
+        assert!(matches!(error, SendError::Closed(Some(_))), "{error}");
+        // On a slow machine the crash may count as the request's, which is not sent again.
+        if began.elapsed() < STALE_WITHIN {
+            assert!(pool.take_refused());
+            assert!(!pool.take_refused());
+            return;
+        }
     }
 }

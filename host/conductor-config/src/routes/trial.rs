@@ -206,17 +206,24 @@ fn read_split(
 
 /// Reads a percentage with at most two decimals, in parts.
 fn read_share(entry: &Item<'_>) -> Option<u32> {
-    let parts = entry.positive(100.0)? * 100.0;
-    let whole = parts.round();
-    if (parts - whole).abs() > 1e-6 || whole < 1.0 {
+    let parts = share_parts(entry.positive(100.0)?);
+    if parts.is_none() {
         let message = format!("the share of `{}` has more than two decimals", entry.key);
         entry
             .report
             .push(Problem::new(Code::InvalidValue, &entry.span, message).help("write at most two decimals"));
-        return None;
     }
+    parts
+}
+
+/// Returns a percentage in parts of 10,000. `None` if it is below 0.01 or above 100, or has more than two decimals.
+#[must_use]
+pub fn share_parts(percent: f64) -> Option<u32> {
+    let parts = percent * 100.0;
+    let whole = parts.round();
+    let is_share = (1.0..=f64::from(PARTS)).contains(&whole) && (parts - whole).abs() <= 1e-6;
     // Whole, and at most 10,000.
-    Some(whole as u32)
+    is_share.then_some(whole as u32)
 }
 
 fn read_canary(mut canary: Section<'_>) -> CanaryConfig {
@@ -268,4 +275,29 @@ fn read_shadows(item: &Item<'_>, names: &Names<'_>, implied: &mut Vec<PolicyConf
         item.report.push(problem.help("keep one of the two"));
     }
     shadows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_has_at_most_two_decimals_and_no_share_is_empty_or_more_than_all() {
+        for (percent, parts) in [(0.01, 1), (0.07, 7), (33.33, 3_333), (100.0, 10_000)] {
+            assert_eq!(share_parts(percent), Some(parts), "{percent}");
+        }
+        for percent in [
+            -1.0,
+            0.0,
+            0.001,
+            0.005,
+            0.009,
+            1.234,
+            100.01,
+            f64::INFINITY,
+            f64::NAN,
+        ] {
+            assert_eq!(share_parts(percent), None, "{percent}");
+        }
+    }
 }

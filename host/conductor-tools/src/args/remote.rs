@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
+use conductor_config::share_parts;
 use operator_tools::args::RouterArgs;
 
 use super::gate::GateArgs;
@@ -79,10 +80,9 @@ pub struct DeployArgs {
 
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse::<f64>().map_err(|error| error.to_string())?;
-    let parts = percent * 100.0;
-    let is_share = (0.999..=10_000.001).contains(&parts) && (parts - parts.round()).abs() <= 1e-6;
     let bounds = "it must be at least 0.01 and at most 100, with at most two decimals";
-    is_share.then_some(percent).ok_or_else(|| bounds.to_owned())
+    let parts = share_parts(percent).ok_or_else(|| bounds.to_owned());
+    parts.map(|_| percent)
 }
 
 fn share(text: &str) -> Result<f64, String> {

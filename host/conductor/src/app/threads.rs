@@ -68,7 +68,7 @@ impl Threads {
         let recorder = Arc::clone(&reloader.live.recorder);
         let exporter = Arc::clone(&reloader.live.exporter);
         let (commands, reload) = reloader.spawn(stop.clone()).map_err(StartError::Reload)?;
-        let expectations = move || proxy.expectations();
+        let expectations = move || proxy.take_expectations();
         let maintenance = IndexMaintenance::spawn(index, expectations, stop.clone())
             .map_err(StartError::IndexMaintenance)?;
         let memory_writer = memory_writer.spawn().map_err(StartError::MemoryWriter)?;

@@ -6,9 +6,6 @@ use conductor_config::{Config, DataParallel, PdConfig, PoolConfig, WorkerConfig,
 use proxy::AdapterSpec;
 use routing::{Dialect, DpRank, Role, WorkerSpec};
 
-/// Default port of a prefill worker's bootstrap server, as in Mooncake and SGLang.
-const BOOTSTRAP_PORT: u16 = 8998;
-
 /// Returns every worker of every pool, in the order of the file.
 pub(crate) fn worker_specs(config: &Config) -> Vec<WorkerSpec> {
     let mut specs = Vec::new();
@@ -89,5 +86,5 @@ fn bootstrap(worker: &WorkerConfig, pd: Option<&PdConfig>) -> Option<Box<str>> {
 fn usual_bootstrap(url: &str) -> Option<String> {
     let (_, address) = url.split_once("://")?;
     let (host, _) = address.rsplit_once(':')?;
-    Some(format!("http://{host}:{BOOTSTRAP_PORT}"))
+    Some(format!("http://{host}:{}", Dialect::USUAL_BOOTSTRAP_PORT))
 }

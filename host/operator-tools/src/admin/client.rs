@@ -182,8 +182,7 @@ impl AdminClient {
 /// Returns the cause of a failed TLS handshake, and its cure.
 fn trust(error: &ConnectError) -> (String, &'static str) {
     let cause = error_chain(error);
-    // The text of the TLS library.
-    let fix = match cause.contains("CaUsedAsEndEntity") {
+    let fix = match error.is_of_authority() {
         true => NOT_A_SERVER,
         false => TRUST,
     };

@@ -204,8 +204,9 @@ pub(crate) fn read_refusal(
         member.link.answered(token);
     }
     label(&mut head, member, request.settings.decision_headers);
-    let is_not_served =
-        inference_api::is_model_not_found(head.status.as_u16(), &decoder.text(&text), &request.params.model);
+    let (status, model) = (head.status, &request.params.model);
+    let is_not_served = may_be_not_served(request, status)
+        && inference_api::is_model_not_found(status.as_u16(), &decoder.text(&text), model);
     let response = Box::new(Response::from_parts(head, text));
     if is_not_served {
         AttemptError::NotServed(response)

@@ -169,7 +169,6 @@ impl BegunAttempt {
         is_leg: bool,
     ) {
         let member = &pool.members[self.member];
-        member.link.got_no_answer(error);
         self.lease.failed();
         member.link.metrics.failed(FailureKind::from(error));
         self.span.failed(FailureKind::from(error));

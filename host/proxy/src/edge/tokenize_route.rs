@@ -161,9 +161,6 @@ async fn forward_tokenize(
         first_byte: limits.first_byte_timeout,
     };
     let answer = link.upstream.forward(outgoing, forward_limits).await;
-    if let Err(error) = &answer {
-        link.got_no_answer(error);
-    }
     let tokenizer = link.tokenizer(TokenPath::Tokenize);
     match &answer {
         Ok(answer) if answer.status().is_success() => tokenizer.succeeded(),

@@ -14,7 +14,7 @@ use observability::error_chain;
 use routing::Dialect;
 use tokio::sync::Notify;
 use tracing::{debug, info};
-use worker_client::{ConnectionPool, PageError, SendTimeouts, UrlError};
+use worker_client::{Authorization, ConnectionPool, PageError, SendTimeouts, UrlError};
 
 use crate::fleet::bootstrap_port::BootstrapPort;
 
@@ -244,9 +244,10 @@ impl Bootstrap {
             connect: PATIENCE,
             first_byte: PATIENCE,
         };
+        let (headers, authorization) = (HeaderMap::new(), Authorization::Pass);
         let page = self
             .upstream
-            .page(&QUERY, &HeaderMap::new(), limits, LONGEST_ANSWER)
+            .page(&QUERY, &headers, &authorization, limits, LONGEST_ANSWER)
             .await;
         let (status, text) = page.map_err(|error| {
             let chain = error_chain(&error);

@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use routing::Dialect;
 use tokio::sync::Notify;
-
-/// Default port of a bootstrap server: mooncake's and SGLang's own default.
-const USUAL_PORT: u16 = 8998;
 
 /// Port, and whether the engine has named it.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ impl BootstrapPort {
     pub(super) fn new(configured: Option<u16>) -> Self {
         Self {
             number: AtomicU16::new(configured.unwrap_or(0)),
-            is_usual: configured == Some(USUAL_PORT),
+            is_usual: configured == Some(Dialect::USUAL_BOOTSTRAP_PORT),
             is_needed: AtomicBool::new(false),
             is_named: AtomicBool::new(false),
             queried_at: Mutex::default(),
@@ -106,6 +104,8 @@ impl BootstrapPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const USUAL_PORT: u16 = Dialect::USUAL_BOOTSTRAP_PORT;
 
     #[test]
     fn an_engines_port_replaces_the_usual_one_only() {

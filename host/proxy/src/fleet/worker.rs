@@ -1,12 +1,11 @@
 //! Runtime state of one worker over all snapshots: connections, health, models, metrics.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use prometheus_client::metrics::counter::Counter;
 use routing::Worker;
-use worker_client::{ConnectionPool, SendError};
+use worker_client::ConnectionPool;
 
 use crate::base::label::{FAILURES, FailureKind};
 use crate::base::throttle::Throttle;
@@ -54,8 +53,6 @@ pub(crate) struct WorkerHandle {
     pub(crate) models: LearnedModels,
     pub(crate) metrics: WorkerMetrics,
     pub(crate) failure_log: Throttle,
-    /// Set once a connection was refused, until the index has forgotten the expected blocks.
-    has_ended: AtomicBool,
     /// Value of `x-conductor-worker`.
     pub(crate) label: HeaderValue,
     since: Instant,
@@ -72,7 +69,6 @@ impl WorkerHandle {
             models: LearnedModels::default(),
             metrics,
             failure_log: Throttle::default(),
-            has_ended: AtomicBool::new(false),
             // A name that cannot be a header value is not shown.
             label: HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("")),
             since: Instant::now(),
@@ -94,22 +90,9 @@ impl WorkerHandle {
         self.health.status(|| self.now_ms())
     }
 
-    /// Returns `true` if the worker is out of service: pending, resting, busy or unhealthy.
+    /// Returns `true` if the worker is out of service: pending, ejected, busy or unhealthy.
     pub(crate) fn is_out(&self) -> bool {
         self.status().is_out()
-    }
-
-    /// Records that a request, or a probe, got no answer. A refused connection shows that the worker's process has
-    /// ended, and its cache with it.
-    pub(crate) fn got_no_answer(&self, error: &SendError) {
-        if matches!(error, SendError::Connect(error) if error.is_refused()) {
-            self.has_ended.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns `true` if the worker's process has ended since the last call.
-    pub(crate) fn take_end(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed) && self.has_ended.swap(false, Ordering::Relaxed)
     }
 
     /// Records that the next check follows after this pause.

@@ -16,7 +16,7 @@ use routing::{Generation, Worker};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
-use worker_client::SendTimeouts;
+use worker_client::{Authorization, SendTimeouts};
 
 use crate::base::timeouts::RequestLimits;
 use crate::fleet::worker::WorkerHandle;
@@ -119,30 +119,28 @@ impl ModelList {
 }
 
 async fn fetch_all(snapshot: &Snapshot, client: &HeaderMap) -> Option<Bytes> {
-    let mut links: Vec<(Arc<Worker>, Arc<WorkerHandle>, HeaderMap)> = Vec::new();
+    let mut links: Vec<(Arc<Worker>, Arc<WorkerHandle>, Authorization)> = Vec::new();
     let credentials = client.get(AUTHORIZATION);
     let credentials: HeaderMap = credentials
         .map(|value| (AUTHORIZATION, value.clone()))
         .into_iter()
         .collect();
     for pool in &snapshot.pools {
-        let mut headers = credentials.clone();
-        pool.workers.authorization.apply(&mut headers);
         for member in &pool.workers.members {
             let id = member.worker.id();
             if links.iter().all(|(known, ..)| known.id() != id) {
                 links.push((
                     Arc::clone(&member.worker),
                     Arc::clone(&member.link),
-                    headers.clone(),
+                    pool.workers.authorization.clone(),
                 ));
             }
         }
     }
-    let fetch = |(worker, link, headers): (Arc<Worker>, Arc<WorkerHandle>, HeaderMap)| {
-        let limits = snapshot.limits;
+    let fetch = |(worker, link, authorization): (Arc<Worker>, Arc<WorkerHandle>, Authorization)| {
+        let (limits, headers) = (snapshot.limits, &credentials);
         async move {
-            let list = timeout(PATIENCE, fetch_one(&link, &headers, &limits)).await;
+            let list = timeout(PATIENCE, fetch_one(&link, headers, &authorization, &limits)).await;
             let Some(list) = list.ok().flatten() else {
                 debug!(
                     worker = &*worker.spec().name,
@@ -183,12 +181,20 @@ fn declared(snapshot: &Snapshot) -> BTreeSet<&str> {
 }
 
 /// Fetches a worker's list. Returns `None` for any other answer.
-async fn fetch_one(link: &WorkerHandle, headers: &HeaderMap, limits: &RequestLimits) -> Option<Bytes> {
+async fn fetch_one(
+    link: &WorkerHandle,
+    headers: &HeaderMap,
+    authorization: &Authorization,
+    limits: &RequestLimits,
+) -> Option<Bytes> {
     let limits = SendTimeouts {
         connect: limits.connect_timeout,
         first_byte: PATIENCE,
     };
-    let fetched = link.upstream.page(&MODELS, headers, limits, LONGEST_LIST).await;
+    let fetched = link
+        .upstream
+        .page(&MODELS, headers, authorization, limits, LONGEST_LIST)
+        .await;
     let (status, list) = fetched.ok()?;
     (status.is_success() && merge_models([&*list]).is_ok()).then_some(list)
 }

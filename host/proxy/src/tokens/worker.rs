@@ -190,7 +190,6 @@ impl TokenQuery<'_> {
         let answer = upstream
             .query(outgoing, limits)
             .await
-            .inspect_err(|error| member.link.got_no_answer(error))
             .map_err(TokenTryError::Forward)?;
         let status = answer.status();
         let mut body = answer.into_body();

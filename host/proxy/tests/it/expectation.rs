@@ -161,7 +161,7 @@ fn is_listed(router: &Router, worker: &str) -> bool {
     let id = router.id(worker);
     router
         .proxy
-        .expectations()
+        .take_expectations()
         .iter()
         .any(|(worker, _)| *worker == id)
 }

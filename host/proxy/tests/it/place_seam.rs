@@ -148,6 +148,11 @@ async fn a_failed_attempt_of_a_front_end_is_placed_on_another_worker() {
     assert_eq!(router.in_flight("a"), 0, "the first lease was returned");
     let failed = r#"conductor_worker_failures_total{worker="a",kind="connect"}"#;
     assert_eq!(router.metric(failed), 1.0);
+    let (expectations, refusing) = (router.proxy.take_expectations(), router.id("a"));
+    assert!(
+        expectations.iter().all(|(worker, _)| *worker != refusing),
+        "its cache is gone"
+    );
     let answer = send(address(&placed), outgoing(&placed, &client)).await;
     placed
         .handle

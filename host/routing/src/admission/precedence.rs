@@ -56,6 +56,10 @@ impl<W> FairQueue<W> {
     /// at the worker, and those of another tenant that the fair queue serves until the tenants have the same service.
     #[must_use]
     pub fn ahead(&self, rank: &RequestRank<'_>, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
+        // The tenants are not needed then, and cost a look at each held request.
+        if self.waiters.is_empty() {
+            return vec![0; 2 * workers.len()];
+        }
         let tenant = self.tenants.counted_name(rank.tenant);
         let tenants = self.class_tenants(&RequestRank { tenant, ..*rank }, workers, most);
         self.waiters.ahead_by(workers, most, |waiter, most| {
@@ -182,6 +186,21 @@ mod tests {
         assert_eq!(ahead(0), [3, 1_010, 1, 2_000]);
         assert_eq!(ahead(7), [1, 0, 1, 0]);
         assert_eq!(ahead(8), [0; 4]);
+    }
+
+    #[test]
+    fn requests_that_wait_for_no_worker_are_ahead_at_none() {
+        let unheld = Waiting {
+            held: None,
+            ..held(7, "other", A, 10)
+        };
+        let mut anywhere = held(7, "other", A, 10);
+        anywhere.held = anywhere.held.map(|held| Held {
+            waits_for: None,
+            ..held
+        });
+        let queue = queue(&[unheld, anywhere]);
+        assert_eq!(queue.ahead(&rank(0, ""), &[A, B], &[20, 20]), [0; 4]);
     }
 
     #[test]

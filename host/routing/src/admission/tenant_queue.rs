@@ -44,10 +44,6 @@ pub(super) struct HeldKey {
 }
 
 impl HeldByWorker {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     fn insert(&mut self, worker: Option<WorkerId>, key: HeldKey) {
         self.0.entry(worker).or_default().insert(key);
     }
@@ -84,34 +80,24 @@ impl HeldByWorker {
 
 impl TenantQueue {
     pub(super) fn is_empty(&self) -> bool {
-        let held = self.due.is_empty() && self.fresh.is_empty() && self.evaluated.is_empty();
-        held && self.by_work.is_empty() && self.late.is_empty()
+        self.held.is_empty() && self.by_work.is_empty() && self.late.is_empty()
     }
 
     pub(super) fn insert(&mut self, number: u64, one: &Waiting) {
-        if let Some(held) = one.held {
-            self.held.insert(HeldKey::new(held.order, number), one.share);
-        }
-        match one.held {
-            None => {
-                self.by_work.insert((one.work, number), one.runs_us);
-                self.by_start.insert((one.start_by_us, number), one.work);
-            }
-            Some(Held {
-                order,
-                evaluated_at: Some(at),
-                ..
-            }) => {
+        let Some(held) = one.held else {
+            self.by_work.insert((one.work, number), one.runs_us);
+            self.by_start.insert((one.start_by_us, number), one.work);
+            return;
+        };
+        let key = HeldKey::new(held.order, number);
+        self.held.insert(key, one.share);
+        match held.evaluated_at {
+            Some(at) => {
                 self.released(at);
-                self.evaluated
-                    .insert(one.awaited_worker(), HeldKey::new(order, number));
+                self.evaluated.insert(one.awaited_worker(), key);
             }
-            Some(Held {
-                order,
-                evaluated_at: None,
-                ..
-            }) => {
-                self.due.insert(HeldKey::new(order, number));
+            None => {
+                self.due.insert(key);
             }
         }
     }

@@ -41,6 +41,11 @@ pub(super) enum Precedence {
 }
 
 impl WaitersByWorker {
+    /// Returns `true` if no request waits for a worker.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_worker.is_empty()
+    }
+
     /// Adds a request that waits for a worker.
     pub fn insert(&mut self, worker: WorkerId, waiter: WorkerWaiter) {
         self.by_worker.entry(worker).or_default().push(waiter);
@@ -78,7 +83,7 @@ impl WaitersByWorker {
         precedence: impl Fn(&WorkerWaiter, u32) -> Precedence,
     ) -> Vec<u32> {
         let mut ahead = vec![0; 2 * workers.len()];
-        if self.by_worker.is_empty() {
+        if self.is_empty() {
             return ahead;
         }
         for ((worker, most), two) in workers.iter().zip(most).zip(ahead.chunks_exact_mut(2)) {
@@ -151,7 +156,7 @@ mod tests {
         waiters.remove(B, 1);
         assert_eq!(waiters.ahead(&[A], &[u32::MAX]), [1, 10]);
         waiters.remove(A, 1);
-        assert!(waiters.by_worker.is_empty());
+        assert!(waiters.is_empty());
     }
 
     #[test]

@@ -77,8 +77,8 @@ impl Router {
         }
     }
 
-    /// Keeps what it takes of its workers, and notes that it goes to the first of them. `handed` is the prompt that one
-    /// of them computes for the other.
+    /// Books a request at its workers, and records the first of them as its destination. `handed` is the prompt that
+    /// one of them computes for the other.
     fn book(
         &mut self,
         now_us: u64,

@@ -77,6 +77,8 @@ pub struct ConnectionPool {
     state: Mutex<PoolConnections>,
     /// Set if `state.limit` is set.
     is_limited: AtomicBool,
+    /// Set once a connection was refused, until [`Self::take_refused`].
+    was_refused: AtomicBool,
     open: Arc<AtomicUsize>,
 }
 
@@ -117,6 +119,7 @@ impl ConnectionPool {
             via: OnceLock::new(),
             state: Mutex::default(),
             is_limited: AtomicBool::new(false),
+            was_refused: AtomicBool::new(false),
             open: Arc::default(),
         })
     }
@@ -183,6 +186,19 @@ impl ConnectionPool {
     /// Returns the number of open connections, in use or idle.
     pub fn open_connections(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Records that a connection to the worker could not be opened. The pool does so for its own connections.
+    pub fn note_failure(&self, error: &ConnectError) {
+        if error.is_refused() {
+            self.was_refused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns `true` if a connection was refused since the last call. The worker's process has then ended, and its
+    /// cache with it.
+    pub fn take_refused(&self) -> bool {
+        self.was_refused.load(Ordering::Relaxed) && self.was_refused.swap(false, Ordering::Relaxed)
     }
 
     /// Acquires a connection permit; waits for one while all are in use.
@@ -319,7 +335,8 @@ impl ConnectionPool {
             (state.spec.tls.clone(), state.tls_version)
         };
         // Boxed: rare and large because of TLS, so the future of a request does not carry it.
-        let dialed = Box::pin(self.address.dial(DialOptions { tls, offers_http2 }, limit)).await?;
+        let dialed = Box::pin(self.address.dial(DialOptions { tls, offers_http2 }, limit)).await;
+        let dialed = dialed.inspect_err(|error| self.note_failure(error))?;
         Ok((dialed, tls_version))
     }
 

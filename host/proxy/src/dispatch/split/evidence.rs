@@ -97,12 +97,10 @@ async fn look_elsewhere(
         };
     }
     match (query.page(&member.link, &METRICS).await, info) {
-        (Ok(PageAnswer::Page(metrics)), _) if memchr::memmem::find(&metrics, b"vllm:nixl_").is_some() => {
-            Shown::Speaks {
-                dialect: Dialect::Nixl,
-                evidence: "/metrics".into(),
-            }
-        }
+        (Ok(PageAnswer::Page(metrics)), _) if inference_api::shows_nixl(&metrics) => Shown::Speaks {
+            dialect: Dialect::Nixl,
+            evidence: "/metrics".into(),
+        },
         (_, Ok(PageAnswer::Refused(status))) => Shown::Refused(status),
         (Err(Unreachable), Err(Unreachable)) => Shown::Unreachable,
         _ => Shown::Nothing,
@@ -112,13 +110,14 @@ async fn look_elsewhere(
 impl PageQuery<'_> {
     /// Fetches a page of the worker's.
     async fn page(self, link: &WorkerHandle, page: &PathAndQuery) -> Result<PageAnswer, Unreachable> {
-        let mut headers = HeaderMap::new();
-        self.authorization.apply(&mut headers);
         let limits = SendTimeouts {
             connect: self.patience,
             first_byte: self.patience,
         };
-        let read = link.upstream.page(page, &headers, limits, LONGEST_PAGE);
+        let headers = HeaderMap::new();
+        let read = link
+            .upstream
+            .page(page, &headers, self.authorization, limits, LONGEST_PAGE);
         let Ok(Ok((status, text))) = tokio::time::timeout(2 * self.patience, read).await else {
             return Err(Unreachable);
         };

@@ -117,15 +117,13 @@ async fn fetch(
     spec: &ModelListSpec,
     authorization: &Authorization,
 ) -> Result<ModelNames, FetchError> {
-    let mut headers = HeaderMap::new();
-    authorization.apply(&mut headers);
     let limits = SendTimeouts {
         connect: spec.timeout,
         first_byte: spec.timeout,
     };
     let fetched = link
         .upstream
-        .page(&spec.path, &headers, limits, LONGEST_LIST)
+        .page(&spec.path, &HeaderMap::new(), authorization, limits, LONGEST_LIST)
         .await;
     let (status, list) = fetched.map_err(|error| match error {
         PageError::Send(error) => FetchError::Forward(error),

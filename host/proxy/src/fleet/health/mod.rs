@@ -28,7 +28,7 @@ pub(crate) use self::state::{AttemptToken, Finding, HealthStatus, StateReport};
 use self::state::{LONGEST_REASON, State};
 use crate::base::label::EjectionCause;
 
-/// Health of one worker. Two concurrent requests may both try a resting worker, which does no harm.
+/// Health of one worker. Two concurrent requests may both try an ejected worker, which does no harm.
 #[derive(Debug)]
 pub(crate) struct WorkerHealth {
     /// `true` while the state needs a look: something counts against the worker.

@@ -92,10 +92,7 @@ async fn query_page(link: &WorkerHandle, spec: &ProbeSpec) -> Checked {
         Err(error @ SendError::FirstByteTimeout(_)) => {
             return Err((ProbeResult::Timeout, error_chain(&error)));
         }
-        Err(error) => {
-            link.got_no_answer(&error);
-            return Err((ProbeResult::Unreachable, error_chain(&error)));
-        }
+        Err(error) => return Err((ProbeResult::Unreachable, error_chain(&error))),
     };
     let status = answer.status();
     let result = judge(status);

@@ -27,9 +27,7 @@ pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec, authorization
     let Some(first) = members.first() else {
         return false;
     };
-    let mut headers = HeaderMap::new();
-    authorization.apply(&mut headers);
-    let scraped = tokio::time::timeout(spec.timeout, fetch(&first.link, spec, &headers)).await;
+    let scraped = tokio::time::timeout(spec.timeout, fetch(&first.link, spec, authorization)).await;
     let scraped = scraped.unwrap_or(Err(ScrapeResult::Failed));
     let (result, loads) = match scraped {
         Ok(loads) if loads.is_empty() => (ScrapeResult::Nothing, loads),
@@ -85,16 +83,16 @@ fn report(load: EngineLoad) -> EngineReport {
 async fn fetch(
     link: &Arc<WorkerHandle>,
     spec: &ScrapeSpec,
-    headers: &HeaderMap,
+    authorization: &Authorization,
 ) -> Result<BTreeMap<u16, EngineLoad>, ScrapeResult> {
-    match get(link, &spec.path, headers, spec.timeout).await {
+    match get(link, &spec.path, authorization, spec.timeout).await {
         Ok(page) => {
             let loads = engine_loads(&String::from_utf8_lossy(&page));
             let has_loads = !loads.is_empty();
             Ok(if has_loads { loads } else { sglang_loads(&page) })
         }
         Err(ScrapeResult::NoPage) => {
-            let page = get(link, &SGLANG_LOADS, headers, spec.timeout).await?;
+            let page = get(link, &SGLANG_LOADS, authorization, spec.timeout).await?;
             Ok(sglang_loads(&page))
         }
         Err(result) => Err(result),
@@ -104,14 +102,17 @@ async fn fetch(
 async fn get(
     link: &WorkerHandle,
     page: &PathAndQuery,
-    headers: &HeaderMap,
+    authorization: &Authorization,
     patience: Duration,
 ) -> Result<Bytes, ScrapeResult> {
     let limits = SendTimeouts {
         connect: patience,
         first_byte: patience,
     };
-    let fetched = link.upstream.page(page, headers, limits, LONGEST_PAGE).await;
+    let fetched = link
+        .upstream
+        .page(page, &HeaderMap::new(), authorization, limits, LONGEST_PAGE)
+        .await;
     let (status, page) = fetched.map_err(|_| ScrapeResult::Failed)?;
     match status {
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {

@@ -42,11 +42,9 @@ impl ServiceLevel {
             return Self::Out;
         }
         match member.link.status() {
-            HealthStatus::Serving => Self::Whole,
             HealthStatus::Returning => Self::Returning,
-            HealthStatus::Pending | HealthStatus::Ejected | HealthStatus::Busy | HealthStatus::Unhealthy => {
-                Self::Out
-            }
+            status if status.is_out() => Self::Out,
+            _ => Self::Whole,
         }
     }
 }
@@ -87,7 +85,8 @@ fn look_at(
                 "a worker was reached for the first time and is in service"
             );
         }
-        if is_pending || level < ServiceLevel::Whole {
+        // A pending worker is out.
+        if level < ServiceLevel::Whole {
             let is_logged = was.is_some_and(|was| was.is_logged);
             let now = AbsentWorker {
                 level,

@@ -342,7 +342,9 @@ impl AdmissionController {
             };
             let Some((one, waiter)) = locked.waiting.serve(number) else {
                 debug_assert!(false, "the first in the queue is in the queue");
-                self.untake(tokens);
+                if tokens != UNCOUNTED {
+                    self.budget.give(tokens);
+                }
                 break false;
             };
             let permit = Permit {
@@ -380,12 +382,6 @@ impl AdmissionController {
             return Some(UNCOUNTED);
         }
         self.budget.take(tokens).then_some(tokens)
-    }
-
-    fn untake(&self, tokens: u64) {
-        if tokens != UNCOUNTED {
-            self.budget.give(tokens);
-        }
     }
 
     /// Returns the number of requests before one of this class, and the predicted time until they have left.

@@ -167,7 +167,7 @@ impl AnswerHandle {
             return;
         }
         // Before the client has the piece: it may leave, and request the rest by the response's id.
-        if let Some(learner) = self.learner.as_ref().filter(|learner| learner.is_own()) {
+        if let Some(learner) = self.learner.as_mut().filter(|learner| learner.is_own()) {
             learner.count_own(charged);
         }
         self.worker_made(so_far);

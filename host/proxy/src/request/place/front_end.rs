@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use inference_api::{Endpoint, EndpointWork};
 use placement::WorkerChoice;
-use worker_client::{Authorization, X_DATA_PARALLEL_RANK};
+use worker_client::{Authorization, SendError, X_DATA_PARALLEL_RANK};
 
 use super::answer_handle::{AnswerHandle, AnswerHead};
 use super::arrival::{ClientArrival, ClientHeaders};
@@ -397,6 +397,10 @@ impl PlacedHandle {
         let member = &request.pool().workers.members[attempt.member];
         let error = match failure.into_error(&member.worker.spec().url) {
             Ok(error) => {
+                // The front end opened the connection itself.
+                if let SendError::Connect(error) = &error {
+                    member.link.upstream.note_failure(error);
+                }
                 attempt.failed(&request.pool().workers, &request, &error, false);
                 AttemptError::Forward(error)
             }

@@ -23,6 +23,8 @@ pub(crate) struct ResponseLearner {
     entry: Option<ResponseEntry>,
     /// `true` for the answer that makes the response, `false` for one by its id.
     is_own: bool,
+    /// Output tokens of the own answer that the entry has.
+    counted_tokens: u64,
 }
 
 /// Search for the id of a response, with the facts that are stored under it.
@@ -56,6 +58,7 @@ pub(crate) fn learner(
         }),
         entry: None,
         is_own: true,
+        counted_tokens: 0,
     })
 }
 
@@ -67,6 +70,7 @@ impl ResponseLearner {
             search: None,
             entry: Some(proxy.responses.entry(id)),
             is_own: false,
+            counted_tokens: 0,
         }
     }
 
@@ -94,9 +98,12 @@ impl ResponseLearner {
         self.is_own
     }
 
-    /// Records that the response's own answer counts so many output tokens.
-    pub(crate) fn count_own(&self, so_far: u64) {
-        if let Some(entry) = self.entry {
+    /// Records that the response's own answer counts so many output tokens. The table is locked only for more of them.
+    pub(crate) fn count_own(&mut self, so_far: u64) {
+        if let Some(entry) = self.entry
+            && so_far > self.counted_tokens
+        {
+            self.counted_tokens = so_far;
             self.table.count_own(entry, so_far);
         }
     }

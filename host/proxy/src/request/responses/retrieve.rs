@@ -164,7 +164,7 @@ async fn from_worker(
         id,
         arrived,
         access,
-        mut body,
+        body,
     } = request;
     let unrouted = |refusal| proxy.unrouted(CLASS, refusal);
     let unknown = || Refusal::UnknownPath {
@@ -177,20 +177,11 @@ async fn from_worker(
     let (pace, slot) = (edge.pace(snapshot.limits.idle_timeout), snapshot.edge.slot());
     // A request that is cut here has no lifecycle yet, which would count it.
     let read = {
-        let reading = pin!(async {
-            let read = body_reader::collect_client(&mut body, LONGEST_BODY, pace, slot).await;
-            read.map_err(Refusal::from)
-        });
-        unless_cut(&proxy.readiness, reading).await
+        let headers = &head.headers;
+        let reading = body_reader::collect_or_drain(body, headers, LONGEST_BODY, pace, slot, Refusal::from);
+        unless_cut(&proxy.readiness, pin!(reading)).await
     };
-    let body = match read {
-        Ok(read) => read,
-        Err(refusal) => {
-            let refusal = unrouted(refusal);
-            body_reader::drain_refused(&refusal, &head.headers, body, || {}).await;
-            return Err(refusal);
-        }
-    };
+    let body = read.map_err(unrouted)?;
     headers::for_worker(&mut head.headers);
     head.headers.remove(ACCEPT_ENCODING);
     let target = std::mem::take(&mut head.uri).into_parts().path_and_query;
@@ -310,10 +301,9 @@ async fn send(
         .forward(outgoing, forward_limits)
         .await
         .inspect_err(|error| {
-            link.got_no_answer(error);
             link.metrics.failed(FailureKind::from(error));
-            let rests = !error.is_blameless() && pool.workers.failed(member, token, error);
-            attempt::report(member, id, error, rests);
+            let is_ejected = !error.is_blameless() && pool.workers.failed(member, token, error);
+            attempt::report(member, id, error, is_ejected);
         })?;
     attempt::heed_retry_after(link, response.status(), response.headers());
     let lease = LoadGuard::unbooked(member.worker.id(), Arc::clone(&pool.queue.controller));

@@ -211,7 +211,7 @@ impl Work {
         let made = guarded(|| self.model.complete(prepared, &self.cache, &mut budget));
         made.ok_or(TokensKind::Failed)?.map_err(|error| {
             let kind = match &error {
-                EncodeError::Failed(_) | EncodeError::NoLiterals => TokensKind::Failed,
+                EncodeError::Failed(_) => TokensKind::Failed,
                 EncodeError::TooCostly => TokensKind::TooCostly,
                 EncodeError::TooLate => TokensKind::Timeout,
             };
