@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
-/// Permit to use one connection. Empty if connections are unlimited, and for the router's own requests.
+/// Permit to use one connection. Empty for the router's own requests.
 pub(crate) type ConnectionPermit = Option<HeldPermit>;
 
-/// Limit of the connections in use. It may change while they are.
+/// Limit of the connections in use. It may change while they are, also from or to unlimited: it counts in any case.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
-    permits: Arc<Semaphore>,
+    permits: Semaphore,
     /// Permits in use beyond a limit that was lowered. As many are dropped when they are returned.
     surplus: AtomicUsize,
 }
@@ -19,20 +19,20 @@ pub(crate) struct ConnectionLimit {
 /// Permit of a limit. Its drop returns it.
 #[derive(Debug)]
 pub(crate) struct HeldPermit {
-    permit: Option<OwnedSemaphorePermit>,
     limit: Arc<ConnectionLimit>,
 }
 
 impl ConnectionLimit {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
+    /// Creates a limit. `None`: unlimited.
+    pub(crate) fn new(most: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
-            permits: Arc::new(Semaphore::new(bounded(most))),
+            permits: Semaphore::new(bounded(most)),
             surplus: AtomicUsize::new(0),
         })
     }
 
     /// Changes the limit. Connections in use stay, even above the new limit. Called by one thread at a time.
-    pub(crate) fn change(&self, before: usize, most: usize) {
+    pub(crate) fn change(&self, before: Option<usize>, most: Option<usize>) {
         let (before, most) = (bounded(before), bounded(most));
         if let Some(fewer) = before.checked_sub(most) {
             let free = self.permits.forget_permits(fewer);
@@ -46,13 +46,18 @@ impl ConnectionLimit {
         }
     }
 
+    /// Acquires a permit at once. Returns `None` while all are in use.
+    pub(crate) fn try_acquire(self: &Arc<Self>) -> ConnectionPermit {
+        self.permits.try_acquire().ok()?.forget();
+        let limit = Arc::clone(self);
+        Some(HeldPermit { limit })
+    }
+
     /// Acquires a permit; waits for one while all are in use.
-    pub(crate) async fn acquire(self: Arc<Self>) -> ConnectionPermit {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        Some(HeldPermit {
-            permit: Some(permit.ok()?),
-            limit: self,
-        })
+    pub(crate) async fn acquire(self: &Arc<Self>) -> ConnectionPermit {
+        self.permits.acquire().await.ok()?.forget();
+        let limit = Arc::clone(self);
+        Some(HeldPermit { limit })
     }
 
     /// Takes one of the surplus. Returns `false` if there is none.
@@ -67,14 +72,12 @@ impl ConnectionLimit {
 
 impl Drop for HeldPermit {
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take()
-            && self.limit.take_surplus()
-        {
-            permit.forget();
+        if !self.limit.take_surplus() {
+            self.limit.permits.add_permits(1);
         }
     }
 }
 
-fn bounded(most: usize) -> usize {
-    most.min(Semaphore::MAX_PERMITS)
+fn bounded(most: Option<usize>) -> usize {
+    most.map_or(Semaphore::MAX_PERMITS, |most| most.min(Semaphore::MAX_PERMITS))
 }

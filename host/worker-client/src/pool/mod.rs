@@ -75,8 +75,8 @@ pub struct ConnectionPool {
     /// Entry that the router adds to `Via`. Set once.
     via: OnceLock<HeaderValue>,
     state: Mutex<PoolConnections>,
-    /// Set if `state.limit` is set.
-    is_limited: AtomicBool,
+    /// Limit of the connections in use.
+    limit: Arc<ConnectionLimit>,
     /// Set once a connection was refused, until [`Self::take_refused`].
     was_refused: AtomicBool,
     open: Arc<AtomicUsize>,
@@ -91,8 +91,6 @@ struct PoolConnections {
     spec: ConnectionsSpec,
     /// Number of changes of the TLS settings. Connections with earlier ones are not used for another request.
     tls_version: u64,
-    /// Limit of the connections in use, if there is one.
-    limit: Option<Arc<ConnectionLimit>>,
 }
 
 #[derive(Debug)]
@@ -118,7 +116,7 @@ impl ConnectionPool {
             address: WorkerAddress::parse(url)?,
             via: OnceLock::new(),
             state: Mutex::default(),
-            is_limited: AtomicBool::new(false),
+            limit: ConnectionLimit::new(None),
             was_refused: AtomicBool::new(false),
             open: Arc::default(),
         })
@@ -141,14 +139,7 @@ impl ConnectionPool {
     pub fn configure(&self, spec: &ConnectionsSpec, via: &HeaderValue) {
         let _ = self.via.set(via.clone());
         let mut state = self.lock();
-        if state.spec.most != spec.most {
-            match (&state.limit, state.spec.most, spec.most) {
-                // Those in use count under the new limit too.
-                (Some(limit), Some(before), Some(most)) => limit.change(before, most),
-                _ => state.limit = spec.most.map(ConnectionLimit::new),
-            }
-            self.is_limited.store(spec.most.is_some(), Ordering::Relaxed);
-        }
+        self.limit.change(state.spec.most, spec.most);
         let address = |tls: &Option<Arc<WorkerTls>>| tls.as_ref().map(Arc::as_ptr);
         if address(&state.spec.tls) != address(&spec.tls) {
             state.idle.clear();
@@ -203,13 +194,12 @@ impl ConnectionPool {
 
     /// Acquires a connection permit; waits for one while all are in use.
     pub(crate) async fn acquire(&self, limit: Duration) -> Result<ConnectionPermit, ConnectError> {
-        if !self.is_limited.load(Ordering::Relaxed) {
-            return Ok(None);
+        let free = self.limit.try_acquire();
+        if free.is_some() {
+            return Ok(free);
         }
-        let Some(permits) = self.lock().limit.clone() else {
-            return Ok(None);
-        };
-        match timeout(limit, permits.acquire()).await {
+        // Boxed: most requests find a permit, and would carry this size.
+        match Box::pin(timeout(limit, self.limit.acquire())).await {
             Ok(permit) => Ok(permit),
             Err(_) => Err(ConnectError::NoPermit {
                 address: self.address.address.clone(),

@@ -146,6 +146,31 @@ async fn a_limit_that_rises_again_has_room_at_once() {
 }
 
 #[tokio::test]
+async fn connections_in_use_without_a_limit_count_under_the_first_one() {
+    let (upstream, _serving) = worker().await;
+    let most = |most| configure(&upstream, |spec| spec.most = most);
+    most(None);
+    let mut busy = vec![
+        upstream.acquire(LONG).await.unwrap(),
+        upstream.acquire(LONG).await.unwrap(),
+    ];
+    most(Some(1));
+    assert!(upstream.acquire(SOON).await.is_err());
+    busy.pop();
+    assert!(
+        upstream.acquire(SOON).await.is_err(),
+        "one is in use, which is the limit"
+    );
+    most(None);
+    busy.push(upstream.acquire(LONG).await.unwrap());
+    most(Some(2));
+    assert!(upstream.acquire(SOON).await.is_err());
+    busy.pop();
+    busy.push(upstream.acquire(LONG).await.unwrap());
+    assert!(upstream.acquire(SOON).await.is_err());
+}
+
+#[tokio::test]
 async fn idle_connections_stay_within_the_limit() {
     let (upstream, _serving) = worker().await;
     configure(&upstream, |spec| spec.idle = 1);
