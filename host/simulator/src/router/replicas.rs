@@ -9,7 +9,7 @@ use super::counts::RouterCounts;
 use super::index::TracePrompt;
 use super::placement::Placement;
 use super::sharing::{FreedElsewhere, Sharing};
-use super::single::{Replica, Router};
+use super::single::{HandedPrompt, Replica, Router};
 use super::spec::{Policies, RouterBalance, RouterSpec};
 use super::state::ArrivedRequest;
 use crate::engine::{CacheEvent, EngineLoad};
@@ -143,16 +143,25 @@ impl Routers {
     pub(crate) fn place(&mut self, now_us: u64, arrived: ArrivedRequest<'_>, attempt: u32) -> Placement {
         let number = arrived.number;
         let placement = self.of(now_us, number).place(now_us, arrived, attempt);
-        if self.expects_of_others
-            && let Placement::Dispatch { worker, prefill, .. } = &placement
-        {
-            let (prompt, sender) = (TracePrompt::of(arrived.request), self.number_of(number));
-            for (_, router) in self.routers.iter().enumerate().filter(|(at, _)| *at != sender) {
-                let workers = [Some(*worker), *prefill].into_iter().flatten();
-                workers.for_each(|worker| router.state.index.expect(worker, &prompt));
-            }
-        }
+        self.expect_elsewhere(&arrived, &placement);
         placement
+    }
+
+    /// Has the other routers expect a placed prompt where its own router does: of a pair, at the worker that computes
+    /// it.
+    fn expect_elsewhere(&self, arrived: &ArrivedRequest<'_>, placement: &Placement) {
+        if self.expects_of_others
+            && let Placement::Dispatch { worker, prefill, .. } = placement
+        {
+            let (prompt, sender) = (TracePrompt::of(arrived.request), self.number_of(arrived.number));
+            self.expect_at(sender, prefill.unwrap_or(*worker), &prompt);
+        }
+    }
+
+    /// Has all routers but the sender expect a prompt at a worker.
+    fn expect_at(&self, sender: usize, worker: usize, prompt: &TracePrompt) {
+        let others = self.routers.iter().enumerate().filter(|(at, _)| *at != sender);
+        others.for_each(|(_, router)| router.state.index.expect(worker, prompt));
     }
 
     /// Places an answer, as [`Router::place_answer`].
@@ -162,8 +171,11 @@ impl Routers {
         arrived: ArrivedRequest<'_>,
         attempt: u32,
     ) -> Placement {
-        self.of(now_us, arrived.number)
-            .place_answer(now_us, arrived, attempt)
+        let placement = self
+            .of(now_us, arrived.number)
+            .place_answer(now_us, arrived, attempt);
+        self.expect_elsewhere(&arrived, &placement);
+        placement
     }
 
     /// Records a refusal, as [`Router::refused`].
@@ -179,7 +191,10 @@ impl Routers {
 
     /// Records a first token, as [`Router::first_token`].
     pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
-        self.of(now_us, number).first_token(now_us, number, worker);
+        let handed = self.of(now_us, number).first_token(now_us, number, worker);
+        if let Some(HandedPrompt { worker, prompt }) = handed.filter(|_| self.expects_of_others) {
+            self.expect_at(self.number_of(number), worker, &prompt);
+        }
     }
 
     /// Records the end of an answer, as [`Router::finished`].

@@ -11,7 +11,7 @@ use super::bookings::Bookings;
 use super::counts::RouterCounts;
 use super::events::EventDispatcher;
 use super::fleet::SimFleet;
-use super::index::IndexView;
+use super::index::{IndexView, TracePrompt};
 use super::noted_request::NotedRequest;
 use super::placement::Placement;
 use super::prices::Prices;
@@ -35,6 +35,14 @@ pub(crate) struct Router {
     pub(super) counts: RouterCounts,
     replica: Replica,
     pub(super) run: RunNumber,
+}
+
+/// Prompt that its prefill worker has computed for another worker.
+#[derive(Debug)]
+pub(crate) struct HandedPrompt {
+    /// The other worker.
+    pub(super) worker: usize,
+    pub(super) prompt: Arc<TracePrompt>,
 }
 
 /// Position among several routers that get the requests in rotation.
@@ -122,29 +130,35 @@ impl Router {
     }
 
     /// Records the answer's first token from that worker, or the end of its leg if it computes the prompt for another.
-    pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) {
-        let Some(booking) = self.bookings.get_mut(&number) else {
-            return;
-        };
+    /// Returns the prompt then.
+    pub(crate) fn first_token(&mut self, now_us: u64, number: usize, worker: usize) -> Option<HandedPrompt> {
+        let booking = self.bookings.get_mut(&number)?;
         let session = booking.session;
         let of = NotedRequest { number, session };
         if let Some(mut leg) = booking.prefills.take_if(|leg| leg.worker == worker) {
             let after_ms = leg.first_token(now_us);
             booking.answers.dispatched_us = now_us;
             let (answers, tokens) = (booking.answers.worker, f64::from(booking.prompt_tokens));
-            if let Some(prompt) = booking.handed.take() {
-                self.state.index.expect(answers, &prompt);
+            let handed = booking.handed.take();
+            if let Some(prompt) = &handed {
+                self.state.index.expect(answers, prompt);
             }
             self.prefilled(now_us, number, worker);
             self.note(now_us, EventKind::FirstToken, of, worker, after_ms.unwrap_or(0.0));
             self.note(now_us, EventKind::Finished, of, worker, leg.after_ms(now_us));
             self.note(now_us, EventKind::Dispatched, of, answers, tokens);
-        } else if booking.answers.worker == worker
+            return handed.map(|prompt| HandedPrompt {
+                worker: answers,
+                prompt,
+            });
+        }
+        if booking.answers.worker == worker
             && let Some(after_ms) = booking.answers.first_token(now_us)
         {
             self.prefilled(now_us, number, worker);
             self.note(now_us, EventKind::FirstToken, of, worker, after_ms);
         }
+        None
     }
 
     /// Records the complete answer: so many tokens.

@@ -58,7 +58,7 @@ proptest! {
                     let placement = router.place(now_us, arrives(number, &some_request()), 0);
                     in_flight[number] = matches!(placement, Placement::Dispatch { .. });
                 }
-                Happening::FirstToken(worker) => router.first_token(now_us, number, worker),
+                Happening::FirstToken(worker) => drop(router.first_token(now_us, number, worker)),
                 Happening::Finished => {
                     router.finished(now_us, number, 20);
                     in_flight[number] = false;

@@ -1,7 +1,7 @@
 //! Several routers that share their loads.
 
 use super::*;
-use crate::router::{BusCut, Routers, SharingSpec};
+use crate::router::{BusCut, Knowledge, Routers, SharingSpec};
 
 /// Returns two routers on a bus. The column that their policies read is `load.requests` of the first worker.
 fn routers(sharing: SharingSpec) -> (Routers, [Arc<Scripted>; 2]) {
@@ -105,4 +105,37 @@ fn a_router_that_stays_away_counts_no_more() {
     exchange(&mut routers, 3_000_000);
     routers.place(3_000_000, arrives(3, &prompt), 0);
     assert_eq!(policies[1].numbers(), [1.0], "the own one");
+}
+
+#[test]
+fn a_prompt_of_another_router_is_expected_where_and_when_its_own_router_expects_it() {
+    let policies = [0, 1].map(|_| {
+        Scripted::new(&[], &["worker.role", "prefix.any-tokens"], |_| {
+            Verdict::Route(Choice {
+                row: 1,
+                prefill: Some(0),
+                score: f64::NAN,
+            })
+        })
+    });
+    let spec = RouterSpec {
+        sharing: Some(SharingSpec {
+            expected: true,
+            ..every_5_ms()
+        }),
+        knowledge: Knowledge::Assumed {
+            lifetime_us: 1_000_000,
+        },
+        ..RouterSpec::default()
+    };
+    let cluster = roles(&[Role::Prefill, Role::Decode]);
+    let mut routers = Routers::new(&cluster, BLOCK, policies.each_ref().map(one), &spec);
+    let prompt = request(1_024, &[1, 2]);
+    let held = || [policies[1].numbers()[1], policies[1].numbers()[3]];
+    routers.place(0, arrives(0, &prompt), 0);
+    routers.place(1, arrives(1, &prompt), 0);
+    assert_eq!(held(), [1_024.0, 0.0], "the prefill worker is computing it");
+    routers.first_token(2, 0, 0);
+    routers.place(3, arrives(3, &prompt), 0);
+    assert_eq!(held(), [1_024.0; 2]);
 }
