@@ -9,6 +9,8 @@ use futures_util::FutureExt as _;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
+use crate::user_key;
+
 /// Messages that wait for the socket. More are dropped: gauges are absolute, so the next one makes up for them.
 const OUTGOING: usize = 256;
 /// Received messages that wait for the exchange. More are dropped.
@@ -31,7 +33,7 @@ pub struct NatsOptions {
     pub fleet: String,
     /// Name of this router, as the server shows it.
     pub name: String,
-    /// Credentials file of NATS.
+    /// Credentials file of NATS. It is read again for each attempt to connect.
     pub credentials: Option<PathBuf>,
     /// User and password, if the servers have users without credentials files.
     pub login: Option<NatsLogin>,
@@ -110,9 +112,12 @@ pub(crate) fn publish(client: &Client, subject: String, payload: Vec<u8>) -> boo
 /// Starts a client. It returns before a server is reached, and connects again for as long as it lives.
 pub(crate) async fn start(options: &NatsOptions) -> Result<(Client, mpsc::Receiver<Event>), NatsError> {
     let (sender, events) = mpsc::channel(EVENTS);
-    let login = options.login.clone().map(NatsLogin::options).transpose()?;
-    let mut connect = login
-        .unwrap_or_default()
+    let authenticated = match (&options.credentials, &options.login) {
+        (Some(file), _) => user_key::options(file.clone())?,
+        (None, Some(login)) => login.clone().options()?,
+        (None, None) => ConnectOptions::new(),
+    };
+    let mut connect = authenticated
         .name(&options.name)
         .no_echo()
         .retry_on_initial_connect()
@@ -129,15 +134,6 @@ pub(crate) async fn start(options: &NatsOptions) -> Result<(Client, mpsc::Receiv
             let _ = sender.try_send(event);
             std::future::ready(())
         });
-    if let Some(path) = &options.credentials {
-        connect = connect
-            .credentials_file(path)
-            .await
-            .map_err(|source| NatsError::Credentials {
-                path: path.display().to_string(),
-                source,
-            })?;
-    }
     if let Some(path) = &options.ca {
         connect = connect.add_root_certificates(path.clone()).require_tls(true);
     }

@@ -14,6 +14,7 @@ mod store;
 mod store_error;
 mod subject;
 mod subscription;
+mod user_key;
 
 pub use bus::NatsBus;
 pub use client::{NatsError, NatsLogin, NatsOptions};

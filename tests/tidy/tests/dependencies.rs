@@ -235,6 +235,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("wasmtime", &["policy-runtime"]),
     ("zmq", &["load", "mock-engine"]),
     ("async-nats", &["nats-bus"]),
+    ("nkeys", &["nats-bus"]),
     ("crypto_box", &["kv-feed"]),
     ("toml", &["conductor-config", "policy-builder"]),
     ("notify", &["local-files"]),

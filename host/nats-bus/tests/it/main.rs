@@ -5,6 +5,7 @@
     reason = "a test's own functions fail by panicking too"
 )]
 
+mod accounts;
 mod secure;
 mod store;
 
