@@ -76,7 +76,7 @@ impl Indexing {
             access: access(keys, address, server),
             body_limit: usize::try_from(config.body_limit).unwrap_or(usize::MAX),
         });
-        let listener = listen(address, "indexer.listen").await?;
+        let listener = listen(address, "indexer.listen", config.listen_at.as_ref()).await?;
         Ok(Some(Self {
             address: listener.local_addr().unwrap_or(address),
             listener,

@@ -54,6 +54,17 @@ pub struct ListenError {
     pub source: io::Error,
 }
 
+impl ListenError {
+    fn new(address: SocketAddr, key: &'static str, at: Option<&Mark>, source: io::Error) -> Self {
+        Self {
+            address,
+            key,
+            at: at.map(|mark| mark.location),
+            source,
+        }
+    }
+}
+
 const LISTEN: &str = "server.listen";
 const ADMIN_LISTEN: &str = "server.admin-listen";
 
@@ -63,9 +74,9 @@ impl ServerListeners {
     /// # Errors
     /// [`ListenError`] of the first address that cannot be bound.
     pub(crate) async fn bind(server: &ServerConfig) -> Result<(Self, ListenerHandles), ListenError> {
-        let clients = listen(server.listen, LISTEN).await?;
+        let clients = listen(server.listen, LISTEN, server.listen_at.as_ref()).await?;
         let admin = match server.admin_listen {
-            Some(address) => Some(listen(address, ADMIN_LISTEN).await?),
+            Some(address) => Some(listen(address, ADMIN_LISTEN, server.admin_listen_at.as_ref()).await?),
             None => None,
         };
         let addresses = BoundAddresses {
@@ -96,13 +107,7 @@ impl ListenerHandles {
     pub(crate) fn bind(&self, was: &ServerConfig, is: &ServerConfig) -> Result<BoundListeners, ListenError> {
         let bind = |handle: &ListenerHandle, address, key, at: &Option<Mark>| {
             let bound = handle.bind(address);
-            let at = at.as_ref().map(|mark| mark.location);
-            bound.map_err(|source| ListenError {
-                address,
-                key,
-                at,
-                source,
-            })
+            bound.map_err(|source| ListenError::new(address, key, at.as_ref(), source))
         };
         let mut bound = BoundListeners::default();
         if let Some(handle) = &self.clients
@@ -136,14 +141,13 @@ impl ListenerHandles {
 }
 
 /// Binds an address, which the configuration names at `key`.
-pub(crate) async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, ListenError> {
+pub(crate) async fn listen(
+    address: SocketAddr,
+    key: &'static str,
+    at: Option<&Mark>,
+) -> Result<TcpListener, ListenError> {
     let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| ListenError {
-        address,
-        key,
-        at: None,
-        source,
-    })
+    bound.map_err(|source| ListenError::new(address, key, at, source))
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ fn of_small_tables(was: &Config, is: &Config) -> Vec<&'static str> {
         tls: "indexer.tls",
         body_limit: "indexer.body-limit",
         services: "indexer.services",
-    } else {});
+    } else { listen_at });
     let policy_compile = differing!(&was.policy_compile, &is.policy_compile, PolicyCompileConfig {
         functions: "policy-compile.functions",
         function_size: "policy-compile.function-size",

@@ -45,6 +45,7 @@ pub fn restart_keys(at_start: &Config, now: &Config) -> Vec<String> {
 fn is_other_service(was: &IndexerConfig, is: &IndexerConfig) -> bool {
     let IndexerConfig {
         listen,
+        listen_at: _,
         api_key: _,
         tls: _,
         body_limit,

@@ -46,6 +46,7 @@ pub(super) fn unmarked(config: &Config) -> Config {
     }
     config.log.level_at = None;
     (config.server.listen_at, config.server.admin_listen_at) = (None, None);
+    config.indexer.listen_at = None;
     config.policies.iter_mut().for_each(forget_policy);
     config.pools.iter_mut().for_each(forget_pool);
     for model in &mut config.models {

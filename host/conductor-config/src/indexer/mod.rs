@@ -13,7 +13,7 @@ use crate::address::{collide, listen_address};
 use crate::document::code::Code;
 use crate::document::report::{Problem, Report};
 use crate::document::section::Section;
-use crate::document::source::{Source, Span};
+use crate::document::source::{Mark, Source, Span};
 use crate::document::value::{Item, Text};
 use crate::key::{self, KeyPlace, KeySource};
 use crate::pools::DeclaredPool;
@@ -28,6 +28,8 @@ use crate::tls::{self, ServerTlsConfig};
 pub struct IndexerConfig {
     /// Listen address; `None` for off.
     pub listen: Option<SocketAddr>,
+    /// Position of `listen`, if the file has it.
+    pub listen_at: Option<Mark>,
     /// Key required of callers; `None` for no key.
     pub api_key: Option<ApiKey>,
     /// TLS of the listener; `None` for plain connections.
@@ -42,6 +44,7 @@ impl Default for IndexerConfig {
     fn default() -> Self {
         Self {
             listen: None,
+            listen_at: None,
             api_key: None,
             tls: None,
             body_limit: 32 << 20,
@@ -105,6 +108,7 @@ pub(crate) fn read(section: Option<Section<'_>>, server: &ServerConfig) -> Decla
     let listen = listen_item.as_ref().and_then(|item| read_listen(item, server));
     let config = IndexerConfig {
         listen,
+        listen_at: listen_item.as_ref().map(|item| item.report.mark(&item.span)),
         api_key: read_key(&mut indexer),
         tls: indexer
             .section("tls", "`[indexer.tls]`")

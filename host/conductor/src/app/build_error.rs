@@ -1,7 +1,10 @@
 //! Error of a start.
 
+use std::path::PathBuf;
+
+use conductor_config::Location;
 use kv_feed::FeedError;
-use local_files::ReadConfigError;
+use local_files::{ConfigSource, ReadConfigError};
 use policy_runtime::EngineError;
 use thiserror::Error;
 
@@ -26,9 +29,34 @@ pub enum BuildError {
     /// The event feeds cannot be set up.
     #[error("failed to start the KV-event feeds")]
     Feeds(#[source] FeedError),
-    /// An address cannot be listened on.
+    /// An address of the configuration file cannot be listened on.
+    #[error("failed to use {}:{at}", file.display())]
+    ListenAt {
+        /// Configuration file.
+        file: PathBuf,
+        /// Position of the address.
+        at: Location,
+        /// Cause.
+        #[source]
+        source: ListenError,
+    },
+    /// An address cannot be listened on that no file names: it is the default, or that of a flag.
     #[error(transparent)]
-    Listen(#[from] ListenError),
+    Listen(ListenError),
+}
+
+impl BuildError {
+    /// Returns the error of an address of this source.
+    pub(super) fn of_address(error: ListenError, source: &ConfigSource) -> Self {
+        match (error.at, source.file()) {
+            (Some(at), Some(file)) => Self::ListenAt {
+                file: file.to_owned(),
+                at,
+                source: error,
+            },
+            _ => Self::Listen(error),
+        }
+    }
 }
 
 impl From<RefusedPlan> for BuildError {

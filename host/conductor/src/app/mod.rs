@@ -126,7 +126,9 @@ impl App {
 
         // A start is the first reload: a plan that only reads, and a commit that cannot fail.
         let (mut reloader, first) = plan_first(idle.reloader()?, text).await?;
-        let sockets = Sockets::bind(&first.plan.active, &caches, &mut reloader.live).await?;
+        let sockets = Sockets::bind(&first.plan.active, &caches, &mut reloader.live)
+            .await
+            .map_err(|error| BuildError::of_address(error, &reloader.source))?;
         reloader.commit_start(*first);
 
         meters.watch(&mut registry, &reloader, &memory);

@@ -2,6 +2,8 @@
 
 use http::{Method, StatusCode};
 
+use observability::error_chain;
+
 use super::*;
 
 impl Scenario {
@@ -49,5 +51,31 @@ async fn an_address_in_use_is_reported_at_its_key() {
             panic!("{outcome:?}");
         };
         assert_eq!((problems[0].line, problems[0].column), place, "{problems:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_address_in_use_at_the_start_is_reported_at_its_key() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    let scenario = Scenario::begin().await;
+    let file = scenario.path("conductor.toml");
+    let moved = |key: &str| {
+        before().replace(
+            &format!("{key} = \"127.0.0.1:0\""),
+            &format!("{key} = \"{taken}\""),
+        )
+    };
+    let indexer = format!("{}[indexer]\nlisten = \"{taken}\"\n", before());
+    let last = indexer.lines().count();
+    for (text, place) in [
+        (moved("\nlisten"), "3:10".to_owned()),
+        (moved("\nadmin-listen"), "4:16".to_owned()),
+        (indexer, format!("{last}:10")),
+    ] {
+        fs::write(&file, text).unwrap();
+        let error = App::build(ConfigSource::File(file.clone())).await.err().unwrap();
+        let place = format!("{}:{place}: failed to listen on {taken}", file.display());
+        assert!(error_chain(&error).contains(&place), "{}", error_chain(&error));
     }
 }
