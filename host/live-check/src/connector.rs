@@ -3,7 +3,7 @@
 use routing::{Dialect, Role};
 
 use crate::observed::{Bootstrap, Observed, Page, ShownDialect};
-use crate::report::LiveCheck;
+use crate::report::{CheckResult, LiveCheck};
 use crate::target::{PoolDialect, WorkerTarget};
 
 const CONNECTOR: &str = "connector";
@@ -38,7 +38,11 @@ pub(crate) fn check(target: &WorkerTarget, observed: &Observed) -> Option<LiveCh
     };
     if let Some(address) = address.filter(|_| target.role == Role::Prefill) {
         let answer = observed.bootstrap.as_ref()?;
-        return Some(bootstrap(dialect, address, &shows, answer));
+        let checked = bootstrap(dialect, address, &shows, answer);
+        return Some(match named_elsewhere(target, observed) {
+            Some(named) => with_named(&checked, named),
+            None => checked,
+        });
     }
     let message = match target.dialect {
         PoolDialect::Detected => shows,
@@ -90,6 +94,27 @@ fn bootstrap(dialect: Dialect, address: &str, shows: &str, answer: &Page<Bootstr
     }
 }
 
+/// Returns the address of the bootstrap server that the engine names, if another one is handed to both legs. Where the
+/// dialect is detected, the router takes the engine's port.
+fn named_elsewhere<'o>(target: &WorkerTarget, observed: &'o Observed) -> Option<&'o str> {
+    target.dialect.named()?;
+    let Some(Page::Read(shown)) = &observed.shown else {
+        return None;
+    };
+    let named = shown.bootstrap.as_deref();
+    named.filter(|named| Some(*named) != target.bootstrap.as_deref())
+}
+
+/// Adds the address that the engine names to the check of another one. That may be a mapped port.
+fn with_named(checked: &LiveCheck, named: &str) -> LiveCheck {
+    let message = format!("/server_info names {named}; {}", checked.message);
+    let hint = format!("set `bootstrap` of the worker to \"{named}\", or `dialect` of the pool to \"auto\"");
+    match checked.result {
+        CheckResult::Fail => LiveCheck::fail(CONNECTOR, message, hint),
+        CheckResult::Pass | CheckResult::Warn => LiveCheck::warn(CONNECTOR, message, hint),
+    }
+}
+
 /// Warns of a prefill worker whose pages show no dialect to the router's detection.
 fn undetected(shown: &Page<ShownDialect>) -> LiveCheck {
     match shown {
@@ -130,7 +155,6 @@ fn bootstrap_hint(dialect: Dialect) -> &'static str {
 mod tests {
     use super::*;
     use crate::judge::tests::worker;
-    use crate::report::CheckResult;
 
     #[test]
     fn a_prefill_worker_that_shows_no_connector_is_warned_of_where_the_dialect_is_detected() {
@@ -159,6 +183,37 @@ mod tests {
         assert_eq!(result(Role::Prefill, auto, Some(nixl)), Some(CheckResult::Pass));
         assert_eq!(result(Role::Decode, auto, None), None);
         assert_eq!(result(Role::Mixed, PoolDialect::Absent, None), None);
+    }
+
+    #[test]
+    fn a_configured_bootstrap_port_that_the_engine_does_not_name_is_warned_of() {
+        let check = |named: &str, answer: Page<Bootstrap>| {
+            let target = WorkerTarget {
+                role: Role::Prefill,
+                dialect: PoolDialect::Named(Dialect::Sglang),
+                bootstrap: Some("http://a:8998".to_owned()),
+                ..worker()
+            };
+            let observed = Observed {
+                shown: Some(Page::Read(ShownDialect {
+                    dialect: Dialect::Sglang,
+                    evidence: "/server_info".to_owned(),
+                    bootstrap: Some(named.to_owned()),
+                })),
+                bootstrap: Some(answer),
+                ..Observed::default()
+            };
+            check(&target, &observed).unwrap()
+        };
+        let up = || Page::Read(Bootstrap::Up);
+        let failed = || Page::Failed("no connection".to_owned());
+        assert_eq!(check("http://a:8998", up()).result, CheckResult::Pass);
+        let results = [up(), failed()].map(|answer| {
+            let checked = check("http://a:8997", answer);
+            assert!(checked.hint.unwrap().contains("http://a:8997"));
+            checked.result
+        });
+        assert_eq!(results, [CheckResult::Warn, CheckResult::Fail]);
     }
 
     #[test]

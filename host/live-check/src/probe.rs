@@ -306,8 +306,8 @@ async fn probe_endpoint(endpoint: String, replay: Option<String>, curve: Option<
     }
 }
 
-/// Reads the role that SGLang shows. For a prefill worker, reads the dialect that it shows, if the router detects it, and
-/// queries the bootstrap server of its connector.
+/// Reads the role that SGLang shows. For a prefill worker, reads the dialect that it shows, if the router detects it or
+/// it is a named `sglang`, and queries the bootstrap server of its connector.
 async fn hand_over(
     client: &WorkerClient,
     target: &WorkerTarget,
@@ -326,7 +326,14 @@ async fn hand_over(
     }
     let address = target.bootstrap.as_deref();
     match (target.dialect, info) {
-        (PoolDialect::Named(dialect), _) => (disaggregation, None, bootstrap(dialect, address).await),
+        (PoolDialect::Named(dialect), info) => {
+            let shown = info.and_then(|info| of_server_info(&read_dialect(info), address));
+            (
+                disaggregation,
+                shown.map(Page::Read),
+                bootstrap(dialect, address).await,
+            )
+        }
         (PoolDialect::Detected, Some(info)) => {
             let shown = shown_dialect(client, info, address).await;
             let bootstrap = match &shown {
@@ -375,14 +382,9 @@ async fn shown_dialect(
     info: Result<WorkerReply, WorkerClientError>,
     address: Option<&str>,
 ) -> Page<ShownDialect> {
-    let info = page(info, |info| Ok(server_dialect(info)));
-    if let Page::Read(Some((dialect, port))) = info {
-        let address = address.filter(|_| dialect.has_bootstrap());
-        return Page::Read(ShownDialect {
-            dialect,
-            evidence: "/server_info".to_owned(),
-            bootstrap: address.map(|address| bootstrap_address(address, port)),
-        });
+    let info = read_dialect(info);
+    if let Some(shown) = of_server_info(&info, address) {
+        return Page::Read(shown);
     }
     if let Some(address) = address
         && let Ok(client) = bootstrap_client(address)
@@ -405,6 +407,27 @@ async fn shown_dialect(
         (_, Page::Failed(why)) => Page::Failed(why),
         _ => Page::Absent,
     }
+}
+
+/// Reads the dialect and the bootstrap port on `/server_info`.
+fn read_dialect(info: Result<WorkerReply, WorkerClientError>) -> Page<Option<(Dialect, Option<u16>)>> {
+    page(info, |info| Ok(server_dialect(info)))
+}
+
+/// Returns the dialect that `/server_info` shows.
+fn of_server_info(
+    info: &Page<Option<(Dialect, Option<u16>)>>,
+    address: Option<&str>,
+) -> Option<ShownDialect> {
+    let Page::Read(Some((dialect, port))) = *info else {
+        return None;
+    };
+    let address = address.filter(|_| dialect.has_bootstrap());
+    Some(ShownDialect {
+        dialect,
+        evidence: "/server_info".to_owned(),
+        bootstrap: address.map(|address| bootstrap_address(address, port)),
+    })
 }
 
 /// Returns the address of a bootstrap server. The port that the engine names replaces only the usual one, as it does in

@@ -200,6 +200,24 @@ async fn the_bootstrap_server_of_a_detected_dialect_is_checked_at_the_port_that_
 }
 
 #[tokio::test]
+async fn a_named_dialect_is_checked_at_the_configured_port_and_the_engines_own_is_shown() {
+    let fleet = SplitFleet::start(PdDialect::Sglang, (1, 1), |_| {})
+        .await
+        .unwrap();
+    let named = fleet.pool_toml("main", "");
+    let report = live(&named).await;
+    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    let lines = named.lines().filter(|line| !line.starts_with("bootstrap"));
+    let usual: String = lines.map(|line| format!("{line}\n")).collect();
+    let report = live(&usual).await;
+    let connector = find(only_worker(&report), "connector");
+    let address = fleet.prefill[0].bootstrap().unwrap();
+    assert!(connector.message.contains(":8998"), "{connector:?}");
+    let hint = connector.hint.as_deref().unwrap_or_default();
+    assert!(hint.contains(&address), "{connector:?}");
+}
+
+#[tokio::test]
 async fn a_dialect_behind_a_key_is_warned_of_with_the_setting() {
     let address = server("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
     let worker =
