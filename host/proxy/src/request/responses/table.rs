@@ -318,6 +318,27 @@ mod tests {
     }
 
     #[test]
+    fn an_evicted_response_counts_nothing_by_its_id() {
+        let (table, now) = (table(), Instant::now());
+        let entry = table.store(key("a", "resp_1"), WorkerId(7), LIMITS, now).unwrap();
+        table.count_own(entry, 3);
+        // More than the table holds, so that each shard has others.
+        for number in 0..10_000 {
+            table.store(key("b", &number.to_string()), WorkerId(8), LIMITS, now);
+        }
+        table.count_own(entry, 4);
+        assert_eq!(table.close(entry, false), None);
+        let again = table.entry("resp_1");
+        assert_eq!(table.count_by_id(again, OutputTokens::Stated(50)), None);
+        let stored = table.store(key("b", "resp_1"), WorkerId(8), LIMITS, now).unwrap();
+        assert_eq!(
+            table.close(stored, false),
+            Some(0),
+            "it is a new one, of any client"
+        );
+    }
+
+    #[test]
     fn an_id_expires() {
         let (table, now) = (table(), Instant::now());
         let found = |now| table.find(key("", "resp_1"), LIMITS, now);
