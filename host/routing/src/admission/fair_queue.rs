@@ -49,6 +49,13 @@ pub(super) struct RankedQueue {
     place: QueueRank,
 }
 
+impl RankedQueue {
+    /// Returns the service of the tenant.
+    pub(super) fn level(&self) -> f64 {
+        self.place.0.0
+    }
+}
+
 impl Class {
     /// Adds a request to the tenant's queue at that level of service. Returns the tenant, always by the same `Arc` while
     /// the queue exists, and whether the queue is a new one.

@@ -3,8 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
-use super::fair_queue::FairQueue;
-use super::tenant_queue::HeldKey;
+use super::fair_queue::{Class, FairQueue};
 use super::waiters::{Precedence, WorkerWaiter};
 use crate::id::WorkerId;
 use crate::number_map::NumberMap;
@@ -20,30 +19,6 @@ pub struct RequestRank<'t> {
     pub charged: Option<f64>,
 }
 
-/// Tenants of a class, as a request sees them.
-#[derive(Debug)]
-struct ClassTenants<'q> {
-    /// Its own tenant, if that has a queue.
-    own: Option<&'q Arc<str>>,
-    /// Last request of each other tenant that goes before, in its policy's order, by the tenant's address.
-    last: NumberMap<usize, HeldKey>,
-}
-
-impl ClassTenants<'_> {
-    fn goes_before(&self, waiter: &WorkerWaiter, most: u32) -> bool {
-        if is_of(waiter, self.own) {
-            return waiter.work <= most;
-        }
-        let last = self.last.get(&address(&waiter.tenant));
-        last.is_some_and(|last| HeldKey::new(waiter.order, waiter.number) <= *last)
-    }
-}
-
-/// Returns the number of a tenant of a class: waiters of one tenant share one `Arc`.
-fn address(tenant: &Arc<str>) -> usize {
-    Arc::as_ptr(tenant).cast::<u8>().addr()
-}
-
 fn is_of(waiter: &WorkerWaiter, tenant: Option<&Arc<str>>) -> bool {
     tenant.is_some_and(|tenant| Arc::ptr_eq(tenant, &waiter.tenant))
 }
@@ -56,76 +31,67 @@ impl<W> FairQueue<W> {
     /// at the worker, and those of another tenant that the fair queue serves until the tenants have the same service.
     #[must_use]
     pub fn ahead(&self, rank: &RequestRank<'_>, workers: &[WorkerId], most: &[u32]) -> Vec<u32> {
-        // The tenants are not needed then, and cost a look at each held request.
         if self.waiters.is_empty() {
             return vec![0; 2 * workers.len()];
         }
         let tenant = self.tenants.counted_name(rank.tenant);
-        let tenants = self.class_tenants(&RequestRank { tenant, ..*rank }, workers, most);
-        self.waiters.ahead_by(workers, most, |waiter, most| {
+        let class = self.classes.get(&Reverse(rank.class));
+        let own = class.and_then(|class| class.queues.get_key_value(tenant));
+        let own = own.map(|(tenant, _)| tenant);
+        let mut own_share = 0.0;
+        let mut ahead = self.waiters.ahead_by(workers, most, |waiter, most| {
             match waiter.class.cmp(&rank.class) {
                 Ordering::Less => Precedence::Overtaken,
                 Ordering::Greater => Precedence::Before,
-                Ordering::Equal => {
-                    let goes_before = match &tenants {
-                        Some(tenants) => tenants.goes_before(waiter, most),
-                        None => waiter.work <= most,
-                    };
-                    match goes_before {
-                        true => Precedence::Before,
-                        false => Precedence::After,
-                    }
+                Ordering::Equal if is_of(waiter, own) && waiter.work <= most => {
+                    own_share += waiter.share;
+                    Precedence::Before
                 }
+                // Those of another tenant that go before are added below.
+                Ordering::Equal => Precedence::After,
             }
-        })
-    }
-
-    /// Returns the tenants of the request's class. `None` if it has no other tenant.
-    fn class_tenants(
-        &self,
-        rank: &RequestRank<'_>,
-        workers: &[WorkerId],
-        most: &[u32],
-    ) -> Option<ClassTenants<'_>> {
-        let queues = &self.classes.get(&Reverse(rank.class))?.queues;
-        let own = queues.get_key_value(rank.tenant).map(|(tenant, _)| tenant);
-        if queues.len() == usize::from(own.is_some()) {
-            return None;
-        }
-        let until = self.service_before(rank, own, workers, most);
-        let others = queues
-            .iter()
-            .filter(|(tenant, _)| !own.is_some_and(|own| Arc::ptr_eq(own, tenant)));
-        let last = others.filter_map(|(tenant, ranked)| {
-            let last = ranked.queue.last_until(self.tenants.level(tenant), until);
-            Some((address(tenant), last?))
         });
-        let last = last.collect();
-        Some(ClassTenants { own, last })
+        let Some(class) = class.filter(|class| class.queues.len() > usize::from(own.is_some())) else {
+            return ahead;
+        };
+        // The request is served after those of its tenant that go before it.
+        let until = self.service(&RequestRank { tenant, ..*rank }, own.is_some()) + own_share;
+        let before = class.work_before(own, until);
+        for ((worker, _), two) in workers.iter().zip(most).zip(ahead.chunks_exact_mut(2)) {
+            if let Some(work) = before.get(worker) {
+                two[1] = two[1].saturating_add(*work);
+            }
+        }
+        ahead
     }
 
-    /// Returns the service of the request's tenant when the request is served: after those of the tenant that go before
-    /// it. `own` is the tenant in the queue of the class.
-    fn service_before(
-        &self,
-        rank: &RequestRank<'_>,
-        own: Option<&Arc<str>>,
-        workers: &[WorkerId],
-        most: &[u32],
-    ) -> f64 {
-        let now = match rank.charged {
+    /// Returns the service of the request's tenant without the request. `is_queued`: the tenant has a queue in the
+    /// class.
+    fn service(&self, rank: &RequestRank<'_>, is_queued: bool) -> f64 {
+        match rank.charged {
             Some(charged) => self.tenants.level(rank.tenant) - charged,
             // Only a tenant without a queue is raised when it gets one.
-            None if own.is_some() => self.tenants.level(rank.tenant),
+            None if is_queued => self.tenants.level(rank.tenant),
             None => self.tenants.raised_level(rank.tenant),
-        };
-        let before = workers.iter().zip(most).flat_map(|(worker, most)| {
-            let waiters = self.waiters.of(*worker).iter();
-            waiters.filter(move |waiter| {
-                waiter.class == rank.class && waiter.work <= *most && is_of(waiter, own)
-            })
-        });
-        now + before.map(|waiter| waiter.share).sum::<f64>()
+        }
+    }
+}
+
+impl Class {
+    /// Returns the work of the requests that are served until that service to the tenants but `own`, by the worker that
+    /// they wait for.
+    fn work_before(&self, own: Option<&Arc<str>>, until: f64) -> NumberMap<WorkerId, u32> {
+        let mut before = NumberMap::default();
+        for (tenant, ranked) in &self.queues {
+            if own.is_some_and(|own| Arc::ptr_eq(own, tenant)) {
+                continue;
+            }
+            for (worker, work) in ranked.queue.served_until(ranked.level(), until) {
+                let there: &mut u32 = before.entry(worker).or_default();
+                *there = there.saturating_add(work);
+            }
+        }
+        before
     }
 }
 

@@ -27,8 +27,8 @@ pub(super) struct TenantQueue {
     evaluated: HeldByWorker,
     /// Number of capacity events when those were decided.
     evaluated_at: u64,
-    /// All held requests, with their charges.
-    held: BTreeMap<HeldKey, f64>,
+    /// All held requests.
+    held: BTreeMap<HeldKey, HeldCost>,
     /// The others by their work, with the time it takes; and by when they have to begin, with their work.
     by_work: BTreeMap<(u64, u64), u64>,
     by_start: BTreeMap<(u64, u64), u64>,
@@ -38,9 +38,16 @@ pub(super) struct TenantQueue {
 
 /// Place of a held request: its policy's order, then its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct HeldKey {
+struct HeldKey {
     order: OrderKey,
     number: u64,
+}
+
+/// Charge of a held request, and its work at the worker that it waits for.
+#[derive(Debug, Clone, Copy)]
+struct HeldCost {
+    share: f64,
+    waits_for: Option<(WorkerId, u32)>,
 }
 
 impl HeldByWorker {
@@ -90,7 +97,11 @@ impl TenantQueue {
             return;
         };
         let key = HeldKey::new(held.order, number);
-        self.held.insert(key, one.share);
+        let cost = HeldCost {
+            share: one.share,
+            waits_for: held.waits_for,
+        };
+        self.held.insert(key, cost);
         match held.evaluated_at {
             Some(at) => {
                 self.released(at);
@@ -120,16 +131,16 @@ impl TenantQueue {
         }
     }
 
-    /// Returns the last of the held requests that the tenant is served while its service is at most `until`. It is at
-    /// `level` now. `None` if there is none.
-    pub(super) fn last_until(&self, level: f64, until: f64) -> Option<HeldKey> {
+    /// Returns the held requests that the tenant is served while its service is at most `until`: the worker that each
+    /// waits for, and its work there. The tenant is at `level` now.
+    pub(super) fn served_until(&self, level: f64, until: f64) -> impl Iterator<Item = (WorkerId, u32)> {
         let mut level = level;
-        let served = self.held.iter().take_while(|(_, share)| {
+        let served = self.held.values().take_while(move |cost| {
             let is_served = level <= until;
-            level += *share;
+            level += cost.share;
             is_served
         });
-        served.last().map(|(key, _)| *key)
+        served.filter_map(|cost| cost.waits_for)
     }
 
     /// Makes requests due that were decided before so many capacity events.
@@ -178,7 +189,7 @@ impl TenantQueue {
 }
 
 impl HeldKey {
-    pub(super) fn new(order: f64, number: u64) -> Self {
+    fn new(order: f64, number: u64) -> Self {
         Self {
             order: OrderKey::of(order),
             number,

@@ -80,7 +80,7 @@ impl WaitersByWorker {
         &self,
         workers: &[WorkerId],
         most: &[u32],
-        precedence: impl Fn(&WorkerWaiter, u32) -> Precedence,
+        mut precedence: impl FnMut(&WorkerWaiter, u32) -> Precedence,
     ) -> Vec<u32> {
         let mut ahead = vec![0; 2 * workers.len()];
         if self.is_empty() {
