@@ -1,6 +1,6 @@
 //! Parameters and limits of a policy, from the command line or from a configuration.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +21,22 @@ pub(super) struct GivenSettings {
     pub(super) settings: PolicySettings,
     /// Configuration file and its policy, if it has one.
     pub(super) configured: Option<(String, PolicyConfig)>,
+    /// Address of the configuration's admin listener.
+    admin: Option<SocketAddr>,
+}
+
+impl GivenSettings {
+    /// Returns the URL of the admin listener that the configuration names. A listener on every address is reached on
+    /// loopback. `None` without a configuration, an admin listener or a fixed port.
+    pub(super) fn admin_url(&self) -> Option<String> {
+        let mut address = self.admin.filter(|address| address.port() != 0)?;
+        match address.ip() {
+            ip if !ip.is_unspecified() => {}
+            IpAddr::V4(_) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(_) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        }
+        Some(format!("http://{address}"))
+    }
 }
 
 /// No settings can be had.
@@ -59,7 +75,7 @@ pub(super) fn read(args: &SettingsArgs, component: &str) -> Result<SettingsOrMis
         Some(config) => from_config(config, args.name.as_deref().unwrap_or(component)),
         None => Ok(Ok(GivenSettings {
             settings: from_flags(args)?,
-            configured: None,
+            ..GivenSettings::default()
         })),
     }
 }
@@ -89,23 +105,6 @@ fn params(text: Option<&str>) -> Result<String, SettingsError> {
     }
 }
 
-/// Returns the URL of the admin listener that a configuration names. A listener on every address is reached on loopback.
-/// `None` if the configuration has mistakes, no admin listener or no fixed port.
-pub(super) fn admin_url(path: &Path, name: &str) -> Result<Option<String>, SettingsError> {
-    let Ok(config) = parse(&ConfigSource::File(path.to_owned()), name)? else {
-        return Ok(None);
-    };
-    let listener = config.server.admin_listen.filter(|address| address.port() != 0);
-    Ok(listener.map(|mut address| {
-        match address.ip() {
-            ip if !ip.is_unspecified() => {}
-            IpAddr::V4(_) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-            IpAddr::V6(_) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-        }
-        format!("http://{address}")
-    }))
-}
-
 /// Reads a configuration in which the component stands for the policy of that name.
 fn parse(source: &ConfigSource, name: &str) -> Result<Result<Config, Diagnostics>, SettingsError> {
     let text = source.read()?;
@@ -125,25 +124,26 @@ fn from_config(path: &Path, name: &str) -> Result<SettingsOrMistakes, SettingsEr
         Ok(config) => config,
         Err(mistakes) => return Ok(Err(findings(&source, &mistakes))),
     };
+    let admin = config.server.admin_listen;
     if let Some(policy) = config.policies.iter().find(|policy| policy.name == name) {
-        return Ok(Ok(given(&source, policy)));
+        return Ok(Ok(GivenSettings {
+            settings: policy_settings(policy),
+            configured: Some((source.name(), policy.clone())),
+            admin,
+        }));
     }
     if config.policy_dir.is_some() {
         // The configuration does not name it: it comes from the folder, with default settings.
-        return Ok(Ok(GivenSettings::default()));
+        return Ok(Ok(GivenSettings {
+            admin,
+            ..GivenSettings::default()
+        }));
     }
     Err(SettingsError::NoSuchPolicy {
         name: name.to_owned(),
         config: source.name(),
         known: config.policies.into_iter().map(|policy| policy.name).collect(),
     })
-}
-
-fn given(source: &ConfigSource, policy: &PolicyConfig) -> GivenSettings {
-    GivenSettings {
-        settings: policy_settings(policy),
-        configured: Some((source.name(), policy.clone())),
-    }
 }
 
 fn findings(source: &ConfigSource, mistakes: &Diagnostics) -> Vec<Diagnostic> {

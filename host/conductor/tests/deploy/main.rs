@@ -16,9 +16,13 @@ async fn policy(router: &TestRouter, args: &[&str]) -> ProgramRun {
 }
 
 async fn policy_at(admin: &str, args: &[&str]) -> ProgramRun {
+    run_policy(&[args, &["--admin", admin]].concat()).await
+}
+
+async fn run_policy(args: &[&str]) -> ProgramRun {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
-    command.arg("policy").args(args).args(["--admin", admin]);
-    command.env_remove("ADMIN_API_KEY");
+    command.arg("policy").args(args);
+    command.env_remove("ADMIN_API_KEY").env_remove("CONDUCTOR_ADMIN");
     ProgramRun::beside(command).await
 }
 
@@ -140,14 +144,21 @@ async fn the_configuration_of_a_deployment_names_the_router() {
     let server = format!("policy-dir = \".\"\n[server]\nadmin-listen = \"{admin}\"");
     let toml = folder.path().join("conductor.toml");
     fs::write(&toml, config(&fleet, &server, "", ROUND_ROBIN)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
-    command
-        .args(["policy", "deploy", &file, "--shadow", "--config"])
-        .arg(&toml);
-    command.env_remove("ADMIN_API_KEY").env_remove("CONDUCTOR_ADMIN");
-    let run = ProgramRun::beside(command).await;
+    let run = run_policy(&["deploy", &file, "--shadow", "--config", toml.to_str().unwrap()]).await;
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(page(&router).await["routes"][0]["shadows"], json!(["mine"]));
+}
+
+#[tokio::test]
+async fn a_configuration_without_a_policy_folder_takes_no_new_policy() {
+    let (fleet, folder) = (fleet().await, tempfile::tempdir().unwrap());
+    let file = component(folder.path(), 1);
+    let toml = folder.path().join("conductor.toml");
+    fs::write(&toml, config(&fleet, "", "", ROUND_ROBIN)).unwrap();
+    let run = run_policy(&["deploy", &file, "--shadow", "--config", toml.to_str().unwrap()]).await;
+    assert_eq!(run.code, 2, "{run:?}");
+    let refused = format!("`{}` has no policy folder; set `policy-dir`", toml.display());
+    assert!(run.stderr.contains(&refused), "{run:?}");
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ mod program;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use local_files::{NewFileAccess, replace_file};
 use policy_component::{ComponentError, Layer, componentise};
 use serde::Serialize;
 use thiserror::Error;
@@ -108,15 +108,9 @@ fn component_of(module: &ComponentFile) -> Result<Vec<u8>, BuildPolicyError> {
 
 /// Writes a file whole or not at all: a router may be watching the place.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
-    let beside = path.with_extension("wasm.part");
-    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        // No reader depends on this file.
-        let _ = fs::remove_file(&beside);
-    }
-    written.map_err(|source| BuildPolicyError::Write {
+    replace_file(path, bytes, NewFileAccess::Mode(0o644)).map_err(|error| BuildPolicyError::Write {
         path: path.to_owned(),
-        source,
+        source: error.source,
     })
 }
 

@@ -26,7 +26,7 @@ use self::placed::PlacedFile;
 use self::refusal::DeployError;
 use super::check::check as check_policy;
 use super::component::ComponentFile;
-use super::settings::{self, SettingsError, admin_url};
+use super::settings::{self, GivenSettings, SettingsError};
 use crate::args::{DeployArgs, SettingsArgs};
 use crate::{Exit, UsageError, print};
 
@@ -55,16 +55,16 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
         }
         given => given.map_err(UsageError::new)?,
     };
+    let mut named = args.router.clone();
+    if named.admin.is_empty() {
+        named
+            .admin
+            .extend(given.as_ref().ok().and_then(GivenSettings::admin_url));
+    }
     let report = check_policy(&subject, given, &args.gate)?;
     if !report.is_ok() {
         eprint!("{report}");
         return Ok(Exit::Failure);
-    }
-    let mut named = args.router.clone();
-    if let (true, Some(config)) = (named.admin.is_empty(), &args.config) {
-        named
-            .admin
-            .extend(admin_url(config, &name).map_err(UsageError::new)?);
     }
     let routers = RouterSet::of(&named)?;
     let mut pages = Vec::new();
