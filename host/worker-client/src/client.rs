@@ -181,16 +181,7 @@ impl WorkerClient {
         body: Bytes,
     ) -> Result<WorkerReply, WorkerClientError> {
         let target = PathAndQuery::try_from(path).map_err(|_| WorkerClientError::Path(path.to_owned()))?;
-        let request = OutgoingRequest {
-            method: &method,
-            target: &target,
-            headers: &headers,
-            authorization: &self.authorization,
-            rank: None,
-            reuse: ConnectionReuse::WithRetry,
-            traceparent: None,
-            body: &body,
-        };
+        let request = self.request(&method, &target, &headers, &body);
         let reply = timeout(self.limit, self.exchange(request)).await;
         reply.unwrap_or_else(|_| {
             Err(WorkerClientError::Timeout {
@@ -210,16 +201,8 @@ impl WorkerClient {
         headers: HeaderMap,
     ) -> Result<Response<WorkerBody>, WorkerClientError> {
         let target = PathAndQuery::try_from(path).map_err(|_| WorkerClientError::Path(path.to_owned()))?;
-        let request = OutgoingRequest {
-            method: &Method::GET,
-            target: &target,
-            headers: &headers,
-            authorization: &self.authorization,
-            rank: None,
-            reuse: ConnectionReuse::WithRetry,
-            traceparent: None,
-            body: &Bytes::new(),
-        };
+        let body = Bytes::new();
+        let request = self.request(&Method::GET, &target, &headers, &body);
         let timeouts = SendTimeouts {
             connect: self.limit,
             first_byte: self.limit,
@@ -229,6 +212,25 @@ impl WorkerClient {
             path: path.to_owned(),
             source: error.into(),
         })
+    }
+
+    fn request<'a>(
+        &'a self,
+        method: &'a Method,
+        target: &'a PathAndQuery,
+        headers: &'a HeaderMap,
+        body: &'a Bytes,
+    ) -> OutgoingRequest<'a> {
+        OutgoingRequest {
+            method,
+            target,
+            headers,
+            authorization: &self.authorization,
+            rank: None,
+            reuse: ConnectionReuse::WithRetry,
+            traceparent: None,
+            body,
+        }
     }
 
     async fn exchange(&self, request: OutgoingRequest<'_>) -> Result<WorkerReply, WorkerClientError> {
