@@ -8,6 +8,14 @@ use routing::WorkerId;
 use crate::fixture::{Fixture, eventually};
 use crate::publisher::{Form, Publisher};
 
+/// Follows the publisher, which publishes the message 10, until the feed is live.
+fn live_feed(mut publisher: Publisher) -> (Publisher, Fixture) {
+    let fixture = Fixture::following(&mut publisher);
+    publisher.publish(10);
+    fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
+    (publisher, fixture)
+}
+
 #[test]
 fn a_publisher_that_restarts_to_the_very_next_number_is_known_by_its_new_connection() {
     let mut publisher = Publisher::new(Form::FourFrames);
@@ -51,10 +59,7 @@ fn without_replay_a_connection_that_comes_back_voids_what_is_known() {
 
 #[test]
 fn a_feed_whose_publisher_is_gone_is_not_live() {
-    let mut publisher = Publisher::new(Form::FourFrames);
-    let fixture = Fixture::following(&mut publisher);
-    publisher.publish(10);
-    fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
+    let (publisher, fixture) = live_feed(Publisher::new(Form::FourFrames));
     drop(publisher);
     let mut other = Publisher::without_replay();
     fixture.shows(&mut other, |status| status.state == FeedState::Connecting);
@@ -63,10 +68,7 @@ fn a_feed_whose_publisher_is_gone_is_not_live() {
 
 #[test]
 fn a_lost_last_message_is_found_though_no_other_follows() {
-    let mut publisher = Publisher::new(Form::FourFrames);
-    let fixture = Fixture::following(&mut publisher);
-    publisher.publish(10);
-    fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
+    let (mut publisher, fixture) = live_feed(Publisher::new(Form::FourFrames));
     publisher.lose(11);
     fixture.received_events(&mut publisher, "10, 11");
     fixture.shows(&mut publisher, |status| {
@@ -76,10 +78,7 @@ fn a_lost_last_message_is_found_though_no_other_follows() {
 
 #[test]
 fn a_subscription_that_brings_nothing_is_made_again() {
-    let mut publisher = Publisher::new(Form::FourFrames);
-    let fixture = Fixture::following(&mut publisher);
-    publisher.publish(10);
-    fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
+    let (mut publisher, fixture) = live_feed(Publisher::new(Form::FourFrames));
     publisher.lose(11);
     fixture.received_events(&mut publisher, "10, 11");
     publisher.lose(12);
@@ -92,10 +91,7 @@ fn a_subscription_that_brings_nothing_is_made_again() {
 
 #[test]
 fn a_publisher_that_is_mute_is_silent_until_it_is_heard() {
-    let mut publisher = Publisher::new(Form::FourFrames);
-    let fixture = Fixture::following(&mut publisher);
-    publisher.publish(10);
-    fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
+    let (mut publisher, fixture) = live_feed(Publisher::new(Form::FourFrames));
     publisher.mute(true);
     fixture.shows(&mut publisher, |status| {
         status.silent && status.state == FeedState::Rebuilding
@@ -110,10 +106,7 @@ fn a_publisher_that_is_mute_is_silent_until_it_is_heard() {
 
 #[test]
 fn a_doubted_feed_is_not_live_until_something_is_heard() {
-    let mut publisher = Publisher::without_replay();
-    let fixture = Fixture::following(&mut publisher);
-    publisher.publish(10);
-    fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
+    let (mut publisher, fixture) = live_feed(Publisher::without_replay());
     fixture.feeds.mark_suspect(WorkerId(1));
     publisher.await_subscriber();
     fixture.received_events(&mut publisher, "10, connection-lost");

@@ -8,7 +8,7 @@ use http::{Request, StatusCode};
 use proxy::{AdapterSpec, ModelListSpec};
 use routing::Dialect;
 
-use crate::client::{get, post, send};
+use crate::client::{Answer, get, post, send};
 use crate::eventually;
 use crate::pair::prefilled;
 use crate::router::{Builder, Router, router};
@@ -405,6 +405,21 @@ async fn an_adapter_is_found_by_its_base_models_name_and_its_own() {
     assert_eq!(status_and_text(&router, "x:sql").await.0, StatusCode::NOT_FOUND);
 }
 
+/// Sends a request for the adapter `sql` to a router that has learned the lists of these workers.
+async fn split_adapter(prefill: [&Worker; 2], decode: [&Worker; 2]) -> (Router, Answer) {
+    let builder = router()
+        .prefill("p0", &prefill[0].url())
+        .prefill("p1", &prefill[1].url())
+        .decode("d0", &decode[0].url())
+        .decode("d1", &decode[1].url())
+        .pd(Dialect::Nixl);
+    let router = once(builder).start().await;
+    learned(&router, &["p0", "p1", "d0", "d1"]).await;
+    let body = r#"{"model":"sql","prompt":"hello, world"}"#;
+    let answer = send(router.address, post("/v1/completions", body)).await;
+    (router, answer)
+}
+
 #[tokio::test]
 async fn both_legs_go_to_workers_that_serve_the_adapter() {
     let prefill = async |lists: &'static str| {
@@ -421,16 +436,7 @@ async fn both_legs_go_to_workers_that_serve_the_adapter() {
     let (without, with) = (prefill(base).await, prefill(both).await);
     let (d0, _) = serving("d0", &["m"]).await;
     let (d1, _) = serving("d1", &["m", "sql"]).await;
-    let builder = router()
-        .prefill("p0", &without.url())
-        .prefill("p1", &with.url())
-        .decode("d0", &d0.url())
-        .decode("d1", &d1.url())
-        .pd(Dialect::Nixl);
-    let router = once(builder).start().await;
-    learned(&router, &["p0", "p1", "d0", "d1"]).await;
-    let body = r#"{"model":"sql","prompt":"hello, world"}"#;
-    let answer = send(router.address, post("/v1/completions", body)).await;
+    let (_router, answer) = split_adapter([&without, &with], [&d0, &d1]).await;
     assert_eq!(answer.header("x-conductor-worker"), Some("d1"));
     assert_eq!(answer.header("x-conductor-prefill-worker"), Some("p1"));
     assert_eq!(
@@ -456,16 +462,7 @@ async fn a_leg_that_a_worker_does_not_serve_is_tried_on_another() {
         };
         let (p0, p1) = (leg("p0").await, leg("p1").await);
         let (d0, d1) = (leg("d0").await, leg("d1").await);
-        let builder = router()
-            .prefill("p0", &p0.url())
-            .prefill("p1", &p1.url())
-            .decode("d0", &d0.url())
-            .decode("d1", &d1.url())
-            .pd(Dialect::Nixl);
-        let router = once(builder).start().await;
-        learned(&router, &["p0", "p1", "d0", "d1"]).await;
-        let body = r#"{"model":"sql","prompt":"hello, world"}"#;
-        let answer = send(router.address, post("/v1/completions", body)).await;
+        let (_router, answer) = split_adapter([&p0, &p1], [&d0, &d1]).await;
         assert_eq!(answer.status, StatusCode::OK, "{denies}");
         let expected = if denies == "p0" {
             ("p1", "d0")

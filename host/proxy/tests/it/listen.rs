@@ -248,6 +248,17 @@ async fn a_client_that_leaves_abandons_its_request() {
         .await;
 }
 
+/// Events of a request on a prefill and a decode worker.
+const BOTH_LEGS: &[&str] = &[
+    "worker.joined 0 p",
+    "worker.joined 0 d",
+    "request.dispatched 1 p",
+    "request.first-token 1 p",
+    "request.finished 1 p",
+    "request.dispatched 1 d",
+    "request.finished 1 d",
+];
+
 #[tokio::test]
 async fn events_report_both_legs_of_a_request_with_their_own_workers() {
     let policy = listening();
@@ -255,17 +266,7 @@ async fn events_report_both_legs_of_a_request_with_their_own_workers() {
     let router = one_pair(Dialect::Nixl, &prefill, &decode).policy(policy.policy());
     let router = router.start().await;
     send(router.address, request()).await.text().await;
-    policy
-        .receives(&[
-            "worker.joined 0 p",
-            "worker.joined 0 d",
-            "request.dispatched 1 p",
-            "request.first-token 1 p",
-            "request.finished 1 p",
-            "request.dispatched 1 d",
-            "request.finished 1 d",
-        ])
-        .await;
+    policy.receives(BOTH_LEGS).await;
 }
 
 #[tokio::test]
@@ -285,17 +286,7 @@ async fn a_decode_stream_that_begins_with_the_clients_mistake_is_no_failure() {
         send(router.address, request()).await.status,
         StatusCode::BAD_REQUEST
     );
-    policy
-        .receives(&[
-            "worker.joined 0 p",
-            "worker.joined 0 d",
-            "request.dispatched 1 p",
-            "request.first-token 1 p",
-            "request.finished 1 p",
-            "request.dispatched 1 d",
-            "request.finished 1 d",
-        ])
-        .await;
+    policy.receives(BOTH_LEGS).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use http::StatusCode;
 use mock_engine::{MockConfig, tokenize};
 use serde_json::{Value, json};
 
+use crate::affinity::caught_up;
 use crate::{fast, long_prompt, router_with};
 
 /// Starts two workers, of which the second has an adapter.
@@ -70,18 +71,6 @@ async fn send_request(router: &TestRouter, model: &str, prompt: &str) -> Placed 
         matched: answer.header("x-conductor-matched-tokens").parse().ok(),
         cached: page["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64(),
     }
-}
-
-/// Waits until the index has all events of the engines.
-async fn caught_up(router: &TestRouter, fleet: &Fleet) {
-    let applied = |feed: &Value| feed["last_seq"].as_u64().map_or(0, |last| last + 1);
-    router
-        .admin_shows("/admin/feeds", "the index has caught up", |page| {
-            let published = fleet.engines.iter().map(|engine| engine.stats().batches);
-            let feeds = page["feeds"].as_array().into_iter().flatten();
-            published.eq(feeds.map(applied))
-        })
-        .await;
 }
 
 async fn call(engine: &mock_engine::MockEngine, path: &str, body: &Value) {

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use nats_server::NatsSite;
 use serde_json::{Value, json};
 
-use crate::{chat, fast_fleet};
+use crate::{chat, fast_fleet, worker_of};
 
 /// Returns the configuration of a router of a fleet.
 fn config(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, route: &str) -> String {
@@ -86,14 +86,6 @@ pub(crate) async fn applied(router: &TestRouter, kind: &str, routers: usize) -> 
     entries.remove(0)
 }
 
-/// Returns the worker that answers a request.
-async fn worker(router: &TestRouter) -> String {
-    let body = chat("hi", false);
-    let answer = router.client.post("/v1/chat/completions", &body).await.unwrap();
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-    answer.header("x-conductor-worker").to_owned()
-}
-
 /// Calls a page for changes.
 pub(crate) async fn change(router: &TestRouter, path: &str, body: &Value) -> (StatusCode, Value) {
     let headers = [("x-api-key", "secret-of-the-tests")];
@@ -125,7 +117,7 @@ async fn a_rollback_is_decided_once_and_obeyed_by_all_routers_of_its_fleet_only(
     let routers = [&one, &two, &three];
     agreed(&routers).await;
     for router in routers {
-        assert_eq!(worker(router).await, "w1");
+        assert_eq!(worker_of(router).await, "w1");
     }
 
     let (status, report) = change(&one, "/admin/policies/mine/rollback", &Value::Null).await;
@@ -136,7 +128,7 @@ async fn a_rollback_is_decided_once_and_obeyed_by_all_routers_of_its_fleet_only(
         })
         .await;
         assert_eq!(policy["held_back"], report["held_back"], "{policy}");
-        assert_eq!(worker(router).await, "w0");
+        assert_eq!(worker_of(router).await, "w0");
     }
     let entry = applied(&two, "hold", 3).await;
     let page = one.admin("/admin/replicas").await.unwrap();
@@ -153,7 +145,7 @@ async fn a_rollback_is_decided_once_and_obeyed_by_all_routers_of_its_fleet_only(
             )))
         );
     }
-    assert_eq!(worker(&other).await, "w1", "another fleet has nothing of it");
+    assert_eq!(worker_of(&other).await, "w1", "another fleet has nothing of it");
     let page = other.admin("/admin/replicas").await.unwrap();
     assert_eq!(page["agreement"]["entries"], json!([]));
 
@@ -164,7 +156,7 @@ async fn a_rollback_is_decided_once_and_obeyed_by_all_routers_of_its_fleet_only(
             policy["sha256"] == report["sha256"]
         })
         .await;
-        assert_eq!(worker(router).await, "w1");
+        assert_eq!(worker_of(router).await, "w1");
     }
 }
 
@@ -189,7 +181,7 @@ async fn a_router_that_is_alone_decides_for_itself_and_the_others_follow_when_th
     let (status, report) = change(&one, "/admin/policies/mine/rollback", &Value::Null).await;
     assert_eq!(status, StatusCode::OK, "{report}");
     assert_eq!(
-        (worker(&one).await, worker(&two).await),
+        (worker_of(&one).await, worker_of(&two).await),
         ("w0".to_owned(), "w1".to_owned())
     );
     one.admin_shows("/admin/replicas", "the decision waits", |page| {
@@ -202,7 +194,7 @@ async fn a_router_that_is_alone_decides_for_itself_and_the_others_follow_when_th
         policy["sha256"] == report["sha256"]
     })
     .await;
-    assert_eq!(worker(&two).await, "w0");
+    assert_eq!(worker_of(&two).await, "w0");
 }
 
 #[tokio::test]
@@ -231,7 +223,7 @@ async fn a_canary_and_its_promotion_are_taken_by_all_routers_or_by_none() {
     assert_eq!(status, StatusCode::OK, "{answer}");
     applied(&three, "route", 3).await;
     for router in routers {
-        assert_eq!(worker(router).await, "w1");
+        assert_eq!(worker_of(router).await, "w1");
     }
 
     // A router whose file has another route keeps the others from a change, and is named.
@@ -245,7 +237,7 @@ async fn a_canary_and_its_promotion_are_taken_by_all_routers_or_by_none() {
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("`stray`"), "{message}");
     for router in routers {
-        assert_eq!(worker(router).await, "w1");
+        assert_eq!(worker_of(router).await, "w1");
     }
 }
 

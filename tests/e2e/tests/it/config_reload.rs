@@ -7,17 +7,7 @@ use http::StatusCode;
 use mock_engine::{RequestFault, Times};
 use serde_json::Value;
 
-use crate::{chat, fast_fleet, long_prompt, router_over};
-
-async fn worker_of(router: &TestRouter) -> String {
-    let answer = router
-        .client
-        .post("/v1/chat/completions", &chat("hi", false))
-        .await
-        .unwrap();
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-    answer.header("x-conductor-worker").to_owned()
-}
+use crate::{chat, fast_fleet, long_prompt, router_over, worker_of};
 
 #[tokio::test]
 async fn a_worker_that_is_added_gets_traffic_and_one_that_is_removed_gets_none() {

@@ -3,9 +3,8 @@
 use harness::{Client, TestRouter, eventually_ok, route_all};
 use mock_engine::{MockEngine, tokenize};
 use serde_json::{Value, json};
-use zmq::{Context, SocketType};
 
-use crate::stores::stored;
+use crate::stores::{publisher, stored, subscribed};
 use crate::{fast_fleet, long_prompt};
 
 const INDEXER: &str = "[indexer]\nlisten = \"127.0.0.1:0\"\n";
@@ -28,6 +27,26 @@ async fn prompt_of(engine: &MockEngine, number: usize) -> Vec<u32> {
         .unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
     tokenize(&prompt)
+}
+
+/// Starts a router with the first engine as its worker and the second as a configured service. Each has a prompt of its
+/// own. Returns that of the worker, once both prompts are found.
+async fn with_service(worker: &MockEngine, service: &MockEngine) -> (TestRouter, Vec<u32>) {
+    let toml = format!(
+        "{INDEXER}[[indexer.services]]\nendpoint = \"{}\"\nreplay = \"{}\"\nmodel = \"mock\"\ninstance = \"gpu-1\"\n\
+         block-size = {}\n\n{}{}",
+        service.kv_events(),
+        service.kv_replay(),
+        service.config().block_size,
+        harness::workers_toml(std::slice::from_ref(worker)),
+        route_all("cache-aware"),
+    );
+    let router = TestRouter::start(&toml).await.unwrap();
+    let first = prompt_of(worker, 0).await;
+    let second = prompt_of(service, 1).await;
+    holds_all(&router, worker, "w0", &first).await;
+    holds_all(&router, service, "gpu-1", &second).await;
+    (router, first)
 }
 
 /// Waits until the instance is reported to hold all whole blocks of the prompt.
@@ -82,20 +101,7 @@ async fn workers_and_configured_services_are_instances() {
     let [worker, service] = &fleet.engines[..] else {
         unreachable!("two were started")
     };
-    let toml = format!(
-        "{INDEXER}[[indexer.services]]\nendpoint = \"{}\"\nreplay = \"{}\"\nmodel = \"mock\"\ninstance = \"gpu-1\"\n\
-         block-size = {}\n\n{}{}",
-        service.kv_events(),
-        service.kv_replay(),
-        service.config().block_size,
-        harness::workers_toml(&fleet.engines[..1]),
-        route_all("cache-aware"),
-    );
-    let router = TestRouter::start(&toml).await.unwrap();
-    let first = prompt_of(worker, 0).await;
-    let second = prompt_of(service, 1).await;
-    holds_all(&router, worker, "w0", &first).await;
-    holds_all(&router, service, "gpu-1", &second).await;
+    let (router, _) = with_service(worker, service).await;
     let services = indexer(&router).get("/services").await.unwrap().json().unwrap();
     let types: Vec<_> = services["services"]
         .as_array()
@@ -121,23 +127,14 @@ async fn without_workers_the_router_is_an_indexer_and_refuses_requests() {
 
 #[tokio::test]
 async fn a_store_that_is_registered_is_followed_until_it_is_unregistered() {
-    let publisher = Context::new().socket(SocketType::XPUB).unwrap();
-    publisher.set_linger(0).unwrap();
-    publisher.bind("tcp://127.0.0.1:*").unwrap();
-    let endpoint = publisher.get_last_endpoint().unwrap().unwrap();
+    let (publisher, endpoint) = publisher();
     let router = TestRouter::start(INDEXER).await.unwrap();
     let registration = json!({
         "endpoint": endpoint, "type": "Mooncake", "modelname": "mock", "instance_id": "store", "block_size": 16,
         "dp_rank": 0,
     });
     post(&router, "/register", &registration).await;
-    let (publisher, subscribed) = tokio::task::spawn_blocking(move || {
-        let subscribed = publisher.recv_bytes(0);
-        (publisher, subscribed)
-    })
-    .await
-    .unwrap();
-    subscribed.unwrap();
+    let publisher = subscribed(publisher).await;
     let frames = [Vec::new(), 1_u64.to_be_bytes().to_vec(), stored(1)];
     publisher.send_multipart(frames, 0).unwrap();
     let held = |blocks: usize| {
@@ -184,20 +181,7 @@ async fn a_store_that_is_registered_is_followed_until_it_is_unregistered() {
 async fn blocks_of_a_stopped_engine_are_no_longer_reported() {
     let mut fleet = fast_fleet(2).await;
     let (worker, service) = (fleet.engines.remove(0), fleet.engines.remove(0));
-    let toml = format!(
-        "{INDEXER}[[indexer.services]]\nendpoint = \"{}\"\nreplay = \"{}\"\nmodel = \"mock\"\ninstance = \"gpu-1\"\n\
-         block-size = {}\n\n{}{}",
-        service.kv_events(),
-        service.kv_replay(),
-        service.config().block_size,
-        harness::workers_toml(std::slice::from_ref(&worker)),
-        route_all("cache-aware"),
-    );
-    let router = TestRouter::start(&toml).await.unwrap();
-    let first = prompt_of(&worker, 0).await;
-    let second = prompt_of(&service, 1).await;
-    holds_all(&router, &worker, "w0", &first).await;
-    holds_all(&router, &service, "gpu-1", &second).await;
+    let (router, first) = with_service(&worker, &service).await;
     worker.stop().await;
     service.stop().await;
     let query = json!({ "model": "mock", "block_size": 16, "token_ids": first });

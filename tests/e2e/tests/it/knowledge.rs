@@ -5,7 +5,7 @@ use std::time::Duration;
 use harness::{Fleet, TestRouter, eventually_ok, route_all};
 use serde_json::Value;
 
-use crate::{chat, fast, fast_fleet, router_with};
+use crate::{answered, fast, fast_fleet, router_with};
 
 /// Waits until the pool's warnings have these causes, and gives them.
 async fn warnings(router: &TestRouter, causes: &[&str]) -> Vec<Value> {
@@ -81,17 +81,10 @@ async fn prompts_whose_tokenizer_times_out_are_reported() {
     let fleet = fast_fleet(1).await;
     let pool = "[pools.chat]\ntokenize-timeout = \"50ms\"\n";
     let router = router_with(pool, &fleet, "cache-aware").await;
-    let send_request = async || {
-        let answer = router
-            .client
-            .post("/v1/chat/completions", &chat("hi", false))
-            .await;
-        assert_eq!(answer.unwrap().status, 200);
-    };
     fleet.engines[0]
         .faults()
         .slow_tokenize(Duration::from_secs(3_600));
-    send_request().await;
+    answered(&router).await;
     let found = warnings(&router, &["tokenize-timeouts"]).await;
     assert_eq!(found[0]["count"], 1, "{found:?}");
     let message = found[0]["message"].as_str().unwrap();

@@ -55,7 +55,8 @@ mod trials;
 mod worker_discovery;
 mod workers;
 
-use harness::{Fleet, TestRouter, route_all};
+use harness::{Answer, Fleet, TestRouter, route_all};
+use http::StatusCode;
 use mock_engine::MockConfig;
 use serde_json::{Value, json};
 
@@ -95,6 +96,22 @@ fn chat(text: &str, stream: bool) -> Value {
         "model": "mock", "stream": stream, "max_tokens": 4,
         "messages": [{ "role": "user", "content": text }],
     })
+}
+
+/// Sends a chat request, which succeeds.
+async fn answered(router: &TestRouter) -> Answer {
+    let answer = router
+        .client
+        .post("/v1/chat/completions", &chat("hi", false))
+        .await
+        .unwrap();
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    answer
+}
+
+/// Returns the worker that answers a request.
+async fn worker_of(router: &TestRouter) -> String {
+    answered(router).await.header("x-conductor-worker").to_owned()
 }
 
 /// Returns a prompt long enough for several cache blocks; different numbers share nothing.

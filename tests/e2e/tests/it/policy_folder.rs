@@ -1,21 +1,11 @@
 //! Policies dropped into the policy folder while serving.
 
 use harness::{TestRouter, route_all};
-use http::StatusCode;
 
-use crate::{chat, fast_fleet, router_over};
+use crate::{answered, fast_fleet, router_over};
 
 fn builtin(name: &str) -> &'static [u8] {
     conductor::builtin::find(name).unwrap().bytes
-}
-
-async fn serves(router: &TestRouter) {
-    let answer = router
-        .client
-        .post("/v1/chat/completions", &chat("hi", false))
-        .await
-        .unwrap();
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
 }
 
 fn policy<'a>(page: &'a serde_json::Value, name: &str) -> Option<&'a serde_json::Value> {
@@ -46,7 +36,7 @@ async fn a_file_dropped_into_the_folder_becomes_a_policy_that_a_route_can_name()
             page["generation"].as_u64() >= Some(2)
         })
         .await;
-    serves(&router).await;
+    answered(&router).await;
     router
         .admin_shows("/admin/policies", "it decides", |page| {
             policy(page, "mine").is_some_and(|policy| policy["calls"].as_u64() >= Some(1))
@@ -69,14 +59,14 @@ async fn a_route_may_name_a_policy_whose_file_comes_later() {
             page["problems"].to_string().contains("later")
         })
         .await;
-    serves(&router).await;
+    answered(&router).await;
     router.save_policy("later", builtin("round-robin")).unwrap();
     router
         .admin_shows("/admin/config", "the edit is active", |page| {
             page["generation"].as_u64() >= Some(2) && page["problems"].as_array().is_some_and(Vec::is_empty)
         })
         .await;
-    serves(&router).await;
+    answered(&router).await;
 }
 
 #[tokio::test]
@@ -112,7 +102,7 @@ async fn a_broken_or_half_written_file_leaves_the_last_good_version_deciding() {
             sha256,
             "the last good version stays"
         );
-        serves(&router).await;
+        answered(&router).await;
     }
     router.save_policy("mine", bytes).unwrap();
     router
@@ -121,7 +111,7 @@ async fn a_broken_or_half_written_file_leaves_the_last_good_version_deciding() {
                 .is_some_and(|policy| policy["problem"].is_null() && policy["sha256"] != sha256)
         })
         .await;
-    serves(&router).await;
+    answered(&router).await;
 }
 
 #[tokio::test]
@@ -151,7 +141,7 @@ async fn a_policy_whose_file_is_deleted_goes_on_and_is_well_again_when_it_is_put
             problem_is(page, true)
         })
         .await;
-    serves(&router).await;
+    answered(&router).await;
     router.save_policy("mine", builtin("load-weighted")).unwrap();
     router
         .admin_shows("/admin/policies", "the file is back", |page| {

@@ -4,7 +4,7 @@ use harness::{TestRouter, route_all};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::{chat, fast_fleet};
+use crate::{answered, fast_fleet};
 
 /// First tokens needed before their quantile is shown.
 const ENOUGH: usize = 16;
@@ -64,12 +64,7 @@ async fn each_decision_of_a_shadow_is_a_line_of_its_log() {
         .unwrap();
     let mut workers = Vec::new();
     for _ in 0..6 {
-        let answer = router
-            .client
-            .post("/v1/chat/completions", &chat("hi", false))
-            .await
-            .unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        let answer = answered(&router).await;
         let header = |name| answer.header(name).to_owned();
         workers.push((header("x-request-id"), header("x-conductor-worker")));
     }

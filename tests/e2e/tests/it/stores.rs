@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use harness::{Fleet, TestRouter, route_all};
 use rmpv::Value as Msgpack;
-use zmq::{Context, SocketType};
+use zmq::{Context, Socket, SocketType};
 
 use crate::fast_fleet;
 
@@ -45,21 +45,30 @@ pub(crate) fn stored(block: u64) -> Vec<u8> {
     payload
 }
 
-#[tokio::test]
-async fn blocks_of_a_store_are_indexed_until_its_publisher_is_gone() {
+/// Returns a publisher of events, and its endpoint.
+pub(crate) fn publisher() -> (Socket, String) {
     let publisher = Context::new().socket(SocketType::XPUB).unwrap();
     publisher.set_linger(0).unwrap();
     publisher.bind("tcp://127.0.0.1:*").unwrap();
     let endpoint = publisher.get_last_endpoint().unwrap().unwrap();
+    (publisher, endpoint)
+}
+
+/// Waits until the publisher has a subscriber.
+pub(crate) async fn subscribed(publisher: Socket) -> Socket {
+    let waiting = tokio::task::spawn_blocking(move || {
+        publisher.recv_bytes(0).unwrap();
+        publisher
+    });
+    waiting.await.unwrap()
+}
+
+#[tokio::test]
+async fn blocks_of_a_store_are_indexed_until_its_publisher_is_gone() {
+    let (publisher, endpoint) = publisher();
     let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, &format!("kv-events = \"{endpoint}\"")).await;
-    let (publisher, subscribed) = tokio::task::spawn_blocking(move || {
-        let subscribed = publisher.recv_bytes(0);
-        (publisher, subscribed)
-    })
-    .await
-    .unwrap();
-    subscribed.unwrap();
+    let publisher = subscribed(publisher).await;
     for sequence in 1..=2_u64 {
         let frames = [Vec::new(), sequence.to_be_bytes().to_vec(), stored(sequence)];
         publisher.send_multipart(frames, 0).unwrap();

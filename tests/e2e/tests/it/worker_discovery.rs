@@ -10,7 +10,7 @@ use mock_engine::{MockConfig, MockEngine};
 use serde_json::{Value, json};
 use source_servers::{DnsReply, DnsResponder, HttpSd, KubeApi, endpoint_slice};
 
-use crate::{chat, fast_fleet};
+use crate::{chat, fast_fleet, worker_of};
 
 /// Returns `host:port` of an engine, which is the name of a discovered worker.
 fn address(engine: &MockEngine) -> String {
@@ -54,16 +54,6 @@ fn names<'e>(engines: impl IntoIterator<Item = &'e MockEngine>) -> BTreeSet<Stri
     engines.into_iter().map(address).collect()
 }
 
-async fn send_request(router: &TestRouter) -> String {
-    let answer = router
-        .client
-        .post("/v1/chat/completions", &chat("hi", false))
-        .await
-        .unwrap();
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-    answer.header("x-conductor-worker").to_owned()
-}
-
 async fn source(router: &TestRouter) -> Value {
     router.admin("/admin/discovery").await.unwrap()["sources"][0].clone()
 }
@@ -89,7 +79,7 @@ async fn the_workers_of_a_file_serve_and_follow_its_edits() {
             (&json!("discovery"), &json!("s"))
         );
     }
-    assert!(names(&fleet.engines[..3]).contains(&send_request(&router).await));
+    assert!(names(&fleet.engines[..3]).contains(&worker_of(&router).await));
 
     save(&fleet.engines[1..]);
     serves(&router, &names(&fleet.engines[1..])).await;
@@ -155,7 +145,7 @@ async fn a_pool_keeps_its_workers_while_its_source_fails_or_lists_none_by_mistak
         harness::eventually("it is queried again", || async { server.requests() > before + 2 }).await;
         let page = source(&router).await;
         assert_eq!(page["workers"], 2, "{page}");
-        send_request(&router).await;
+        worker_of(&router).await;
     }
     let page = source(&router).await;
     assert_eq!(
@@ -194,7 +184,7 @@ async fn a_pool_keeps_its_workers_while_its_source_fails_or_lists_none_by_mistak
             page["sources"][0]["state"] == "current" && page["sources"][0]["doubted"] == 0
         })
         .await;
-    send_request(&router).await;
+    worker_of(&router).await;
 }
 
 #[tokio::test]
@@ -254,7 +244,7 @@ async fn an_operator_drains_a_discovered_worker_until_its_source_forgets_it() {
         (&json!("api-drain"), &json!("s"))
     );
     for _ in 0..4 {
-        assert_ne!(send_request(&router).await, drained);
+        assert_ne!(worker_of(&router).await, drained);
     }
     server.set(200, &targets(&fleet.engines[1..]));
     // The drained worker got no requests before either: only the page shows that the source forgot it.
@@ -282,7 +272,7 @@ async fn the_addresses_of_a_name_serve() {
     ));
     let router = TestRouter::start(&toml).await.unwrap();
     serves(&router, &names(&fleet.engines)).await;
-    assert_eq!(send_request(&router).await, engine.to_string());
+    assert_eq!(worker_of(&router).await, engine.to_string());
 }
 
 /// Streams of requests, each of which must end well.

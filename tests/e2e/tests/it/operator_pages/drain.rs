@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{KEY, server_key};
-use crate::{chat, fast_fleet, router_with};
+use crate::{fast_fleet, router_with, worker_of};
 
 async fn post(router: &TestRouter, action: &str, key: &str, body: &Value) -> (StatusCode, Value) {
     let path = format!("/admin/workers/{action}");
@@ -23,13 +23,7 @@ async fn post(router: &TestRouter, action: &str, key: &str, body: &Value) -> (St
 async fn serving(router: &TestRouter) -> Vec<String> {
     let mut seen = Vec::new();
     for _ in 0..4 {
-        let answer = router
-            .client
-            .post("/v1/chat/completions", &chat("hi", false))
-            .await;
-        let answer = answer.unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-        seen.push(answer.header("x-conductor-worker").to_owned());
+        seen.push(worker_of(router).await);
     }
     seen.sort();
     seen.dedup();

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::get;
-use crate::{chat, fast_fleet, router_with};
+use crate::{answered, fast_fleet, router_with};
 
 /// Streams that the router serves at a time.
 const MOST: usize = 32;
@@ -68,13 +68,7 @@ impl Events {
 }
 
 async fn send(router: &TestRouter) -> String {
-    let answer = router
-        .client
-        .post("/v1/chat/completions", &chat("hi", false))
-        .await
-        .unwrap();
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-    answer.header("x-request-id").to_owned()
+    answered(router).await.header("x-request-id").to_owned()
 }
 
 const RECORD: &str = "[record]\nexplain = 10\nexplain-sample = 1.0\n";

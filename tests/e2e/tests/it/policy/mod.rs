@@ -15,7 +15,7 @@ use http::StatusCode;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::{chat, fast_fleet, router_over};
+use crate::{chat, fast_fleet, router_over, worker_of};
 
 /// A fleet of three workers, whose rows are `w0` to `w2`, under the policy `mine`.
 pub(crate) struct Stage {
@@ -84,14 +84,7 @@ impl Stage {
 
     /// Returns the worker that answers a request.
     async fn worker(&self) -> String {
-        let answer = self
-            .router
-            .client
-            .post("/v1/chat/completions", &chat("hi", false))
-            .await
-            .unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-        answer.header("x-conductor-worker").to_owned()
+        worker_of(&self.router).await
     }
 
     /// Checks that the next requests are all answered by this worker.

@@ -4,9 +4,17 @@ use harness::sends_to;
 use serde_json::Value;
 
 use super::Stage;
+use super::rollback::reload;
 
 async fn sha_of(stage: &Stage) -> String {
     stage.mine().await["sha256"].as_str().unwrap().to_owned()
+}
+
+/// Returns the hash in the problem of a policy whose bytes are refused.
+fn refused_hash(policy: &Value) -> &str {
+    let problem = policy["problem"].as_str().unwrap();
+    let mut words = problem.split(' ').map(|word| word.trim_end_matches(','));
+    words.find(|word| word.len() == 64).unwrap()
 }
 
 #[tokio::test]
@@ -23,13 +31,8 @@ async fn other_bytes_than_the_pinned_ones_are_refused_with_their_hash() {
     stage.all_by("w0").await;
 
     // The hash to pin it to is in the message.
-    let problem = refused["problem"].as_str().unwrap();
-    let found = problem
-        .split(' ')
-        .find(|word| word.trim_end_matches(',').len() == 64)
-        .unwrap();
     stage
-        .configure(&format!("sha256 = \"{}\"", found.trim_end_matches(',')))
+        .configure(&format!("sha256 = \"{}\"", refused_hash(&refused)))
         .await;
     stage
         .shows("it is active", |mine| mine["problem"].is_null())
@@ -74,12 +77,7 @@ async fn a_file_that_is_not_on_the_folders_list_is_refused_with_its_hash() {
         std::fs::write(stage.router.path("conductor.toml"), listed).unwrap();
     };
     listing(&[&first]);
-    stage
-        .router
-        .admin
-        .post("/admin/reload", &Value::Null)
-        .await
-        .unwrap();
+    reload(&stage).await;
     stage
         .router
         .save_policy("mine", &sends_to(1, 2).unwrap())
@@ -92,11 +90,6 @@ async fn a_file_that_is_not_on_the_folders_list_is_refused_with_its_hash() {
         .shows("the bytes are refused", |mine| mine["problem"].is_string())
         .await;
     stage.all_by("w0").await;
-    let problem = refused["problem"].as_str().unwrap();
-    let found = problem
-        .split(' ')
-        .find(|word| word.trim_end_matches(',').len() == 64)
-        .unwrap();
     stage
         .router
         .admin_shows("/admin/policies", "the stray file is refused too", |page| {
@@ -108,7 +101,7 @@ async fn a_file_that_is_not_on_the_folders_list_is_refused_with_its_hash() {
         })
         .await;
 
-    listing(&[&first, found.trim_end_matches(',')]);
+    listing(&[&first, refused_hash(&refused)]);
     stage
         .shows("it is active", |mine| {
             mine["problem"].is_null() && mine["sha256"] != first.as_str()

@@ -6,7 +6,7 @@ use mock_engine::PdDialect;
 use serde_json::{Value, json};
 
 use crate::policy::Traffic;
-use crate::{chat, fast, fast_fleet, long_prompt};
+use crate::{answered, chat, fast, fast_fleet, long_prompt, worker_of};
 
 /// A fleet of three workers, `w0` of the zone `eu` and the others of `us`, under the pipeline `mixed`.
 struct Mixed {
@@ -76,14 +76,7 @@ impl Mixed {
         let caller = std::panic::Location::caller();
         async move {
             for _ in 0..8 {
-                let answer = self
-                    .router
-                    .client
-                    .post("/v1/chat/completions", &chat("hi", false))
-                    .await
-                    .unwrap();
-                assert_eq!(answer.status, StatusCode::OK, "{caller}: {}", answer.text());
-                assert_eq!(answer.header("x-conductor-worker"), worker, "{caller}");
+                assert_eq!(worker_of(&self.router).await, worker, "{caller}");
             }
         }
     }
@@ -428,10 +421,5 @@ async fn a_label_with_a_question_mark_is_a_mistake_of_a_filter_and_a_column_of_a
     mixed
         .configure(pipeline, &format!("{adapters}{}", route_all("mixed")))
         .await;
-    let answer = mixed
-        .router
-        .client
-        .post("/v1/chat/completions", &chat("hi", false))
-        .await;
-    assert_eq!(answer.unwrap().status, StatusCode::OK);
+    answered(&mixed.router).await;
 }

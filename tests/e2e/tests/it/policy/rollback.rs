@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Stage;
 
-async fn reload(stage: &Stage) {
+pub(super) async fn reload(stage: &Stage) {
     stage
         .router
         .admin
