@@ -24,6 +24,51 @@ pub struct AgreedEntry {
     pub value: Value,
 }
 
+/// Identity of a decision: its router, and its number there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DecisionId {
+    by: String,
+    number: u64,
+}
+
+/// Contents of a key by which a decision was judged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judged {
+    revision: u64,
+    /// The decision that the store had, if any.
+    decision: Option<DecisionId>,
+}
+
+impl Judged {
+    /// Returns the contents of a key: its revision, or that of its removal, 0 for none, and its entry.
+    #[must_use]
+    pub fn of(revision: u64, entry: Option<&AgreedEntry>) -> Self {
+        let decision = entry.map(AgreedEntry::id);
+        Self { revision, decision }
+    }
+
+    /// Returns the revision.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Returns whether a key still has these contents. A decision may have another revision in a store that began anew.
+    pub(crate) fn is_still(&self, now: &Self) -> bool {
+        self.decision == now.decision && (self.decision.is_some() || self.revision == now.revision)
+    }
+
+    /// Returns whether an entry is the decision.
+    pub(crate) fn is_decision(&self, entry: &AgreedEntry) -> bool {
+        self.decision == Some(entry.id())
+    }
+
+    /// Returns whether there was no decision.
+    pub(crate) fn is_none(&self) -> bool {
+        self.decision.is_none()
+    }
+}
+
 /// Error of an entry that cannot be used.
 #[derive(Debug, Error)]
 pub enum EntryError {
@@ -55,6 +100,13 @@ impl AgreedEntry {
     #[must_use]
     pub fn is_same_decision(&self, other: &Self) -> bool {
         self.by == other.by && self.number == other.number
+    }
+
+    pub(crate) fn id(&self) -> DecisionId {
+        DecisionId {
+            by: self.by.clone(),
+            number: self.number,
+        }
     }
 
     /// Returns its bytes.

@@ -16,6 +16,12 @@ pub trait AgreedStore: Send + 'static {
     /// Writes an entry if its key still has the expected revision. Waits for a bounded time.
     fn write(&mut self, write: &AgreedWrite) -> impl Future<Output = WriteOutcome> + Send;
 
+    /// Reads a key: its entry or its removal as an event; `None` if the store has neither. Waits for a bounded time.
+    fn read(
+        &mut self,
+        key: &AgreedKey,
+    ) -> impl Future<Output = Result<Option<StoreEvent>, StoreError>> + Send;
+
     /// Writes a report of this router. The report ends after a day. Waits for a bounded time.
     fn report(
         &mut self,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::entry::AgreedEntry;
+use crate::entry::{AgreedEntry, Judged};
 use crate::key::AgreedKey;
+use crate::proposal::{Progress, Proposal};
 use crate::store::{AgreedWrite, WriteOutcome};
 
 /// Most entries. More are refused and counted.
@@ -18,36 +19,6 @@ pub struct KnownEntry {
     pub revision: u64,
     /// The entry.
     pub entry: AgreedEntry,
-}
-
-/// Decision of this router that the store does not have yet.
-#[derive(Debug, Clone)]
-struct Proposal {
-    entry: AgreedEntry,
-    /// Revision that it replaces.
-    base: u64,
-    progress: Progress,
-}
-
-impl Proposal {
-    /// Replaces this revision of the store.
-    fn replace(&mut self, revision: u64) {
-        self.base = revision;
-        if self.progress == Progress::Refused {
-            self.progress = Progress::Waiting;
-        }
-    }
-}
-
-/// Progress of a proposal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    /// Not written yet.
-    Waiting,
-    /// Sent to the store.
-    Sent,
-    /// The store has another revision, which the watch is about to deliver.
-    Refused,
 }
 
 /// Contents of the store.
@@ -132,19 +103,40 @@ impl Agreement {
 
     /// Decides for this router at once, and proposes the decision to the others.
     pub fn propose(&mut self, key: AgreedKey, value: Value, at_unix_ms: u64) {
-        self.number += 1;
-        let entry = AgreedEntry::new(&self.router, self.number, at_unix_ms, value);
-        self.add(key, entry);
+        let entry = self.next_entry(value, at_unix_ms);
+        let proposal = Proposal::latest(entry, self.revision(&key));
+        self.proposals.insert(key, proposal);
     }
 
-    fn add(&mut self, key: AgreedKey, entry: AgreedEntry) {
-        let base = self.stored.revision(&key).unwrap_or(0);
-        let proposal = Proposal {
-            entry,
-            base,
-            progress: Progress::Waiting,
-        };
-        self.proposals.insert(key, proposal);
+    /// Proposes a decision that was judged by these contents of the key, and that replaces no others. It gives way at once
+    /// if the key has others by now. Returns whether it is proposed.
+    pub fn propose_over(&mut self, key: AgreedKey, value: Value, at_unix_ms: u64, judged: Judged) -> bool {
+        let now = self.judged(&key);
+        if !judged.is_still(&now) {
+            self.counts.superseded += 1;
+            return false;
+        }
+        let entry = self.next_entry(value, at_unix_ms);
+        self.proposals
+            .insert(key, Proposal::judged(entry, now.revision(), judged));
+        true
+    }
+
+    /// Returns the contents of a key, by which a decision is judged.
+    #[must_use]
+    pub fn judged(&self, key: &AgreedKey) -> Judged {
+        let known = self.stored.entries.get(key);
+        Judged::of(self.revision(key), known.map(|known| &known.entry))
+    }
+
+    fn next_entry(&mut self, value: Value, at_unix_ms: u64) -> AgreedEntry {
+        self.number += 1;
+        AgreedEntry::new(&self.router, self.number, at_unix_ms, value)
+    }
+
+    /// Returns the revision of a key: that of its entry, also of one that cannot be read, or of its removal. 0 for none.
+    fn revision(&self, key: &AgreedKey) -> u64 {
+        self.stored.revision(key).unwrap_or(0)
     }
 
     /// Records that the store opened: its entries follow.
@@ -193,8 +185,8 @@ impl Agreement {
         if contents.removed.len() < MOST_ENTRIES {
             contents.removed.insert(key.clone(), revision);
         }
-        if let Some(proposal) = self.proposals.get_mut(key).filter(|_| !is_opening) {
-            proposal.replace(revision);
+        if !is_opening {
+            self.settle_removal(key, revision);
         }
         had_entry
     }
@@ -212,16 +204,22 @@ impl Agreement {
             contents.unreadable.insert(key.clone(), revision);
         }
         if !is_opening {
-            self.give_way(key, revision);
+            self.give_way(key);
         }
     }
 
-    /// Ends the own proposal for a key, if it is older than this revision.
-    fn give_way(&mut self, key: &AgreedKey, revision: u64) {
-        let is_older = |proposal: &Proposal| proposal.base < revision;
-        if self.proposals.get(key).is_some_and(is_older) {
+    /// Decides on the own proposal for a key that was removed.
+    fn settle_removal(&mut self, key: &AgreedKey, revision: u64) {
+        match self.proposals.get_mut(key) {
+            Some(proposal) if proposal.may_replace_removal() => proposal.replace(revision),
+            _ => self.give_way(key),
+        }
+    }
+
+    /// Ends the own proposal for a key.
+    fn give_way(&mut self, key: &AgreedKey) {
+        if self.proposals.remove(key).is_some() {
             self.counts.superseded += 1;
-            self.proposals.remove(key);
         }
     }
 
@@ -247,16 +245,18 @@ impl Agreement {
             self.settle(key, known, is_as_before);
         }
         for (key, revision) in &fresh.unreadable {
-            self.give_way(key, *revision);
+            if before.unreadable.get(key) != Some(revision) {
+                self.give_way(key);
+            }
+        }
+        for (key, revision) in &fresh.removed {
+            self.settle_removal(key, *revision);
         }
         for (key, old) in before.entries {
             if fresh.revision(&key).is_none() {
                 self.counts.restored += 1;
-                self.proposals.entry(key).or_insert(Proposal {
-                    entry: old.entry,
-                    base: 0,
-                    progress: Progress::Waiting,
-                });
+                let restored = Proposal::latest(old.entry, 0);
+                self.proposals.entry(key).or_insert(restored);
             }
         }
         for (key, proposal) in &mut self.proposals {
@@ -278,10 +278,7 @@ impl Agreement {
             self.proposals.remove(key);
             return;
         }
-        // An earlier decision of this router, which it has replaced since.
-        let is_own_earlier =
-            known.entry.by == proposal.entry.by && known.entry.number < proposal.entry.number;
-        if is_as_before || is_own_earlier || known.revision <= proposal.base {
+        if proposal.may_replace(&known.entry, is_as_before) {
             proposal.replace(known.revision);
             return;
         }
@@ -354,6 +351,15 @@ impl Agreement {
     /// Returns the store's entries.
     pub fn entries(&self) -> impl Iterator<Item = (&AgreedKey, &KnownEntry)> {
         self.stored.entries.iter()
+    }
+
+    /// Returns the keys without an entry that can be read, each with the revision that the next write replaces.
+    pub fn vacant(&self) -> impl Iterator<Item = (&AgreedKey, u64)> {
+        let Contents {
+            removed, unreadable, ..
+        } = &self.stored;
+        let all = removed.iter().chain(unreadable);
+        all.map(|(key, revision)| (key, *revision))
     }
 
     /// Returns the own decisions that the store does not have.

@@ -101,7 +101,8 @@ mod without {
     use std::sync::Arc;
 
     use agreement::{
-        AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent, WriteOutcome,
+        AgreedKey, AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent,
+        WriteOutcome,
     };
     use replicas::{Bus, BusEvent, DirectBus, DirectEvent, FleetSubject, RouterId};
     use tracing::error;
@@ -140,6 +141,10 @@ mod without {
         }
 
         async fn write(&mut self, _: &AgreedWrite) -> WriteOutcome {
+            match *self {}
+        }
+
+        async fn read(&mut self, _: &AgreedKey) -> Result<Option<StoreEvent>, StoreError> {
             match *self {}
         }
 

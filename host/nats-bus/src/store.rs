@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agreement::{
-    AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent, WriteOutcome,
+    AgreedKey, AgreedStore, AgreedWrite, ObjectRead, ObjectWrite, ReportKey, StoreError, StoreEvent,
+    WriteOutcome,
 };
 use async_nats::connection::State;
-use async_nats::jetstream::kv::{UpdateError, UpdateErrorKind};
+use async_nats::jetstream::kv::{Operation, UpdateError, UpdateErrorKind};
 use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
 use async_nats::{Client, Event};
 use futures_util::future::BoxFuture;
@@ -217,6 +218,24 @@ impl AgreedStore for NatsStore {
             Ok(Err(error)) => WriteOutcome::Unknown(failed(doing, &error)),
             Err(_) => WriteOutcome::Unknown(no_answer(doing)),
         }
+    }
+
+    async fn read(&mut self, key: &AgreedKey) -> Result<Option<StoreEvent>, StoreError> {
+        let doing = "read an agreed entry";
+        let entry = self.buckets()?.agreed.entry(key.to_string());
+        let entry = timeout(ANSWER, entry).await.map_err(|_| no_answer(doing))?;
+        let entry = entry.map_err(|error| failed(doing, &error))?;
+        Ok(entry.map(|entry| {
+            let (key, revision) = (key.clone(), entry.revision);
+            match entry.operation {
+                Operation::Put => StoreEvent::Entry {
+                    key,
+                    revision,
+                    bytes: entry.value.to_vec(),
+                },
+                Operation::Delete | Operation::Purge => StoreEvent::Removed { key, revision },
+            }
+        }))
     }
 
     async fn report(&mut self, key: &ReportKey, report: Vec<u8>) -> Result<(), StoreError> {

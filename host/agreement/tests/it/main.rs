@@ -5,13 +5,15 @@
     reason = "a test's own functions fail by panicking too"
 )]
 
+mod convergence;
+mod judged;
+
 use std::collections::BTreeMap;
 
 use agreement::{
     AgreedEntry, AgreedKey, AgreedKind, AgreedWrite, Agreement, KnownEntry, MOST_ENTRIES, ReportKey,
     RouterStates, StoreError, SubjectState, WriteOutcome,
 };
-use proptest::prelude::*;
 use serde_json::json;
 
 /// Store with revisions, and a log that its watches read.
@@ -117,6 +119,13 @@ impl Router {
         }
         self.view.written(&write, &outcome);
         true
+    }
+
+    /// Returns router and number of the store's decision, as this router has it.
+    fn seen(&self, key: &AgreedKey) -> Option<(String, u64)> {
+        let mut entries = self.view.entries();
+        let known = entries.find(|(known, _)| *known == key)?.1;
+        Some((known.entry.by.clone(), known.entry.number))
     }
 
     fn value(&self, key: &AgreedKey) -> Option<i64> {
@@ -359,75 +368,4 @@ fn texts_of_keys_and_reports_are_read_back_and_others_are_not() {
         .unwrap()
         .replace("\"version\":1", "\"version\":2");
     assert!(AgreedEntry::decode(other_version.as_bytes()).is_err());
-}
-
-/// Step of a run.
-#[derive(Debug, Clone)]
-enum Step {
-    Propose(usize, usize, i64),
-    Write(usize, bool),
-    Follow(usize),
-    Cut(usize),
-    Connect(usize),
-    Remove(usize),
-    Forget,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        4 => (0..3_usize, 0..3_usize, 0..5_i64).prop_map(|(router, key, value)| Step::Propose(router, key, value)),
-        6 => (0..3_usize, any::<bool>()).prop_map(|(router, is_lost)| Step::Write(router, is_lost)),
-        6 => (0..3_usize).prop_map(Step::Follow),
-        2 => (0..3_usize).prop_map(Step::Cut),
-        2 => (0..3_usize).prop_map(Step::Connect),
-        1 => (0..3_usize).prop_map(Step::Remove),
-        1 => Just(Step::Forget),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn all_routers_converge_to_equal_entries_after_any_loss(steps in prop::collection::vec(step(), 0..80)) {
-        let mut store = MemoryStore::default();
-        let mut routers = ["1", "2", "3"].map(Router::new);
-        let mut connected = [false; 3];
-        for step in steps {
-            match step {
-                Step::Propose(router, at, value) => routers[router].view.propose(key(at), json!(value), 0),
-                Step::Write(router, is_lost) if connected[router] => { routers[router].write(&mut store, is_lost); }
-                Step::Follow(router) if connected[router] => routers[router].follow(&store),
-                Step::Cut(router) => { routers[router].view.lost(); connected[router] = false; }
-                Step::Connect(router) => { routers[router].connect(&store); connected[router] = true; }
-                Step::Remove(at) => store.remove(&key(at)),
-                Step::Forget => {
-                    store.forget();
-                    // A restart of the store ends every connection.
-                    for (router, connected) in routers.iter_mut().zip(&mut connected) {
-                        router.view.lost();
-                        *connected = false;
-                    }
-                }
-                Step::Write(..) | Step::Follow(_) => {}
-            }
-        }
-        for router in &mut routers {
-            router.view.lost();
-            router.connect(&store);
-        }
-        for _ in 0..20 {
-            for router in &mut routers {
-                while router.write(&mut store, false) {}
-                router.follow(&store);
-            }
-        }
-        for router in &routers {
-            prop_assert_eq!(router.view.proposals().count(), 0, "nothing is left to write");
-        }
-        for at in 0..3 {
-            let stored = store.entries.get(&key(at)).map(|(_, bytes)| AgreedEntry::decode(bytes).unwrap());
-            for router in &routers {
-                prop_assert_eq!(router.view.followed(&key(at)), stored.as_ref());
-            }
-        }
-    }
 }

@@ -62,6 +62,13 @@ async fn one_write_of_two_at_a_revision_is_accepted_and_another_fleet_sees_none(
         panic!("the key has no entry")
     };
     assert_eq!(two.write(&write(b"2", 0)).await, WriteOutcome::Conflict);
+    let read = StoreEvent::Entry {
+        key: key(),
+        revision: first,
+        bytes: b"1".to_vec(),
+    };
+    assert_eq!(two.read(&key()).await, Ok(Some(read)));
+    assert_eq!(other.read(&key()).await, Ok(None));
     assert_eq!(entry(&mut two).await, b"1");
     let WriteOutcome::Accepted(second) = two.write(&write(b"2", first)).await else {
         panic!("the revision is the latest")
@@ -168,6 +175,8 @@ async fn a_removed_key_is_delivered_with_the_revision_that_the_next_write_replac
     let found = synced(&mut late).await;
     assert_eq!(found.into_iter().find_map(removed), Some(revision));
     assert_eq!(one.write(&write(b"2", 0)).await, WriteOutcome::Conflict);
+    let read = one.read(&key()).await.unwrap();
+    assert_eq!(read.and_then(removed), Some(revision));
     let WriteOutcome::Accepted(_) = one.write(&write(b"2", revision)).await else {
         panic!("the revision is that of the removal")
     };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agreement::{AgreedKey, RouterStates, SubjectState};
+use agreement::{AgreedKey, Judged, RouterStates, SubjectState};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -60,6 +60,8 @@ pub(crate) struct Proposed {
     pub(crate) value: Value,
     /// Hashes of the bytes that it needs.
     pub(crate) needs: Vec<String>,
+    /// Contents of the key by which it was judged, if it may replace no others.
+    pub(crate) over: Option<Judged>,
 }
 
 impl AgreedHandle {
@@ -111,11 +113,27 @@ impl AgreedHandle {
         value: Value,
         objects: impl IntoIterator<Item = (String, Arc<Vec<u8>>)>,
     ) {
-        let objects: OfferedObjects = objects.into_iter().collect();
+        self.add(key, value, None, objects.into_iter().collect());
+    }
+
+    /// Proposes a decision that was judged by these contents of its key ([`AgreedView::judged`]), as
+    /// [`propose`](Self::propose) does. It gives way to what the store has in their place by now.
+    pub fn propose_over(
+        &self,
+        key: AgreedKey,
+        value: Value,
+        judged: Judged,
+        objects: impl IntoIterator<Item = (String, Arc<Vec<u8>>)>,
+    ) {
+        self.add(key, value, Some(judged), objects.into_iter().collect());
+    }
+
+    fn add(&self, key: AgreedKey, value: Value, over: Option<Judged>, objects: OfferedObjects) {
         let needs = objects.keys().cloned().collect();
         let mut shared = self.lock();
         shared.inputs.offered.extend(objects);
-        shared.inputs.proposals.insert(key, Proposed { value, needs });
+        let proposed = Proposed { value, needs, over };
+        shared.inputs.proposals.insert(key, proposed);
         drop(shared);
         self.0.proposed.notify_one();
     }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agreement::{
-    AgreedEntry, AgreedStore, AgreedWrite, Agreement, KnownEntry, MOST_ENTRIES, ReportKey, RouterStates,
-    StoreEvent, WriteOutcome,
+    AgreedEntry, AgreedKey, AgreedStore, AgreedWrite, Agreement, KnownEntry, MOST_ENTRIES, ReportKey,
+    RouterStates, StoreEvent, WriteOutcome,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::fetches::ObjectFetches;
-use super::handle::AgreedHandle;
+use super::handle::{AgreedHandle, Proposed};
 use super::metrics::AgreementMetrics;
 use super::offers::ObjectOffers;
 use super::recent::RecentReports;
@@ -198,8 +198,7 @@ impl<T: TrialSource> AgreementTask<T> {
         let mut changed = !inputs.proposals.is_empty();
         self.offers.add(inputs.offered);
         for (key, proposed) in inputs.proposals {
-            self.offers.need(&key, proposed.needs);
-            self.agreement.propose(key, proposed.value, unix_ms());
+            self.take_in(key, proposed);
         }
         if inputs.has_new_states || self.own_states.at.elapsed() >= STATES {
             self.own_states = OwnStates {
@@ -236,6 +235,22 @@ impl<T: TrialSource> AgreementTask<T> {
         changed
     }
 
+    fn take_in(&mut self, key: AgreedKey, proposed: Proposed) {
+        let Proposed { value, needs, over } = proposed;
+        let Some(judged) = over else {
+            self.offers.need(&key, needs);
+            self.agreement.propose(key, value, unix_ms());
+            return;
+        };
+        let revision = judged.revision();
+        let is_proposed = self.agreement.propose_over(key.clone(), value, unix_ms(), judged);
+        if is_proposed {
+            self.offers.need(&key, needs);
+        } else {
+            info!(%key, revision, "a decision of this router gives way: its entry has changed since it was judged");
+        }
+    }
+
     fn look(&mut self, reports: bool) -> TrialLook {
         if reports {
             self.evidence_at = Some(Instant::now());
@@ -261,7 +276,12 @@ impl<T: TrialSource> AgreementTask<T> {
                     changed = true;
                 }
                 WriteOutcome::Conflict => {
-                    info!(key = %write.key, "another router decided first: this router follows it");
+                    info!(key = %write.key, "the entry of a decision has changed: it is read again");
+                    // The watch delivers it too, but perhaps late.
+                    if let Ok(Some(event)) = store.read(&write.key).await {
+                        self.handle(event);
+                        changed = true;
+                    }
                 }
                 WriteOutcome::Unknown(error) => {
                     let error = error as &dyn std::error::Error;
@@ -307,6 +327,8 @@ impl<T: TrialSource> AgreementTask<T> {
             let revision = known.revision;
             (key.clone(), ViewEntry { revision, entry })
         });
+        let vacant = self.agreement.vacant();
+        let vacant = vacant.map(|(key, revision)| (key.clone(), revision));
         let proposed = self.agreement.proposals();
         let proposed = proposed.map(|(key, entry)| (key.clone(), entry.clone()));
         let problems = self.agreement.proposals().filter_map(|(key, _)| {
@@ -320,6 +342,7 @@ impl<T: TrialSource> AgreementTask<T> {
             is_synced: self.agreement.is_synced(),
             problem: self.absence.clone(),
             stored: stored.collect(),
+            vacant: vacant.collect(),
             proposed: proposed.collect(),
             problems: problems.collect(),
             states: states.collect(),

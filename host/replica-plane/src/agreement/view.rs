@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agreement::{AgreedEntry, AgreedKey, MOST_ENTRIES, RouterStates};
+use agreement::{AgreedEntry, AgreedKey, Judged, MOST_ENTRIES, RouterStates};
 
 /// Entries and states that this router has.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +14,8 @@ pub struct AgreedView {
     /// Reason for which the store is away.
     pub problem: Option<String>,
     pub(crate) stored: BTreeMap<AgreedKey, ViewEntry>,
+    /// Revisions of keys that have no entry, or one that cannot be read.
+    pub(crate) vacant: BTreeMap<AgreedKey, u64>,
     pub(crate) proposed: BTreeMap<AgreedKey, AgreedEntry>,
     /// Reasons for which the store refused the bytes of own decisions.
     pub(crate) problems: BTreeMap<AgreedKey, String>,
@@ -35,6 +37,20 @@ impl AgreedView {
     #[must_use]
     pub fn stored(&self, key: &AgreedKey) -> Option<&ViewEntry> {
         self.stored.get(key)
+    }
+
+    /// Returns the revision of a key, that of its removal too; 0 if the store never had it.
+    #[must_use]
+    pub fn revision(&self, key: &AgreedKey) -> u64 {
+        let stored = self.stored.get(key).map(|known| known.revision);
+        stored.or_else(|| self.vacant.get(key).copied()).unwrap_or(0)
+    }
+
+    /// Returns the contents of a key, by which a decision is judged.
+    #[must_use]
+    pub fn judged(&self, key: &AgreedKey) -> Judged {
+        let stored = self.stored.get(key).map(|known| &known.entry);
+        Judged::of(self.revision(key), stored)
     }
 
     /// Returns whether this router has a decision for the key that the store does not have.

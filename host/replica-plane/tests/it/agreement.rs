@@ -37,6 +37,8 @@ struct StoreState {
     reads: usize,
     /// Set if those who join get no event by themselves.
     is_away: bool,
+    /// Set if writes are not delivered.
+    is_silent: bool,
 }
 
 /// Fault of all reads of objects.
@@ -79,6 +81,16 @@ impl MemoryStore {
     /// Refuses to store bytes of this hash.
     pub(crate) fn refuse(&self, sha256: Option<&str>) {
         self.0.lock().unwrap().refused = sha256.map(str::to_owned);
+    }
+
+    /// Delivers writes no more.
+    pub(crate) fn silence(&self) {
+        self.0.lock().unwrap().is_silent = true;
+    }
+
+    /// Returns the number of accepted writes.
+    pub(crate) fn accepted(&self) -> usize {
+        self.0.lock().unwrap().accepted
     }
 
     /// Returns the number of begun writes of objects.
@@ -138,8 +150,16 @@ impl AgreedStore for StoreEnd {
         state.accepted += 1;
         let (revision, bytes, key) = (state.revision, write.bytes.clone(), write.key.clone());
         state.entries.insert(key.clone(), (revision, bytes.clone()));
-        MemoryStore::send(&state, &StoreEvent::Entry { key, revision, bytes });
+        if !state.is_silent {
+            MemoryStore::send(&state, &StoreEvent::Entry { key, revision, bytes });
+        }
         WriteOutcome::Accepted(revision)
+    }
+
+    async fn read(&mut self, key: &AgreedKey) -> Result<Option<StoreEvent>, StoreError> {
+        let state = self.store.0.lock().unwrap();
+        let (key, entry) = (key.clone(), state.entries.get(key).cloned());
+        Ok(entry.map(|(revision, bytes)| StoreEvent::Entry { key, revision, bytes }))
     }
 
     async fn report(&mut self, key: &ReportKey, report: Vec<u8>) -> Result<(), StoreError> {
@@ -329,7 +349,7 @@ async fn a_canary_is_stopped_by_the_sum_of_three_routers_decided_once_and_resume
         routers.iter().all(|router| router.trial.stopped().is_some())
     })
     .await;
-    let accepted = || store.0.lock().unwrap().accepted;
+    let accepted = || store.accepted();
     until("the store has it", || accepted() > 0).await;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     assert_eq!(accepted(), 1, "one decided");

@@ -8,6 +8,7 @@
 mod agreement;
 mod bus;
 mod forged;
+mod judged;
 #[path = "../../../proxy/tests/it/log.rs"]
 mod log;
 mod objects;

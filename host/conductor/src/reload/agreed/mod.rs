@@ -7,6 +7,7 @@ mod holds;
 mod instances;
 mod route_decision;
 mod routes;
+mod staged_change;
 mod staging;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use replica_plane::{AgreedHandle, AgreedView, ReplicaReports, RouterRow, ViewEnt
 use runtime_overrides::Overlays;
 use tracing::{info, warn};
 
-use self::staging::RouteStaging;
+use self::staged_change::RouteStaging;
 use super::{Candidate, Reloader};
 
 /// Follower of the fleet's decisions.

@@ -1,69 +1,109 @@
 //! Change of a route by the whole fleet: every router stages it, then one revision switches all of them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use admin_pages::control::{RefusedRouteChange, RouteAnswer};
-use agreement::{AgreedKey, AgreedKind, SubjectState};
-use replica_plane::{AgreedHandle, AgreedView, ViewEntry};
+use agreement::{AgreedKey, AgreedKind, Judged, SubjectState};
+use replica_plane::AgreedView;
 use runtime_overrides::{Overlays, RouteChange, RouteChangeError, RouteOverrides};
 use serde_json::json;
 
 use super::AgreedFollower;
 use super::route_decision::{RouteDecision, RouteVersion};
+use super::staged_change::{DEADLINE, FoundEntry, RouteStaging, StagingLook, StagingProgress, StagingStep};
 use crate::reload::Reloader;
 
-/// Time in which the store must have a decision, and every router must have staged a change.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Change that the fleet stages.
-pub(super) struct RouteStaging {
-    change: RouteChange,
-    key: AgreedKey,
-    before: RouteVersion,
-    decision: RouteDecision,
-    since: Instant,
-}
-
-/// Progress of a change over the routers.
-enum StagingProgress {
-    Waiting,
-    Ready,
-    Refused(String),
-}
-
 type Answer = Result<Option<RouteAnswer>, RefusedRouteChange>;
-
-impl RouteStaging {
-    /// Proposes the policies from before the change, in place of its last proposal.
-    fn give_up(mut self, handle: &AgreedHandle) {
-        self.decision.staged = None;
-        self.decision.change = None;
-        self.decision.active = self.before;
-        handle.propose(self.key, json!(self.decision), None);
-    }
-}
 
 impl AgreedFollower {
     /// Lets the change that is being staged be older than it is.
     #[cfg(test)]
-    pub(in crate::reload) fn age_staging(&mut self, age: Duration) {
+    pub(in crate::reload) fn age_staging(&mut self, age: std::time::Duration) {
         if let Some(staging) = &mut self.staging {
             staging.since = Instant::now().checked_sub(age).unwrap_or(staging.since);
         }
     }
 
-    /// Returns whether the store has this decision of another router, and this router does not have its outcome yet.
-    fn is_under_way(&self, key: &AgreedKey, decision: &RouteDecision) -> bool {
+    /// Looks at the store for a change.
+    fn look_for(&self, staging: &RouteStaging) -> (StagingLook, std::sync::Arc<AgreedView>) {
+        let key = &staging.key;
+        // Before the view: it has the entry of a proposal that was accepted.
+        let is_proposed = self.handle.is_proposed(key);
         let view = self.handle.view();
-        let Some(stored) = view.stored(key).filter(|_| !self.handle.is_proposed(key)) else {
+        let stored = view.stored(key);
+        let by = stored.map_or("", |stored| &stored.entry.by);
+        let entry = stored.map_or(FoundEntry::Gone, |stored| {
+            staging.find(RouteDecision::of(stored).as_ref(), by == self.handle.router())
+        });
+        let others = self.live_routers();
+        let named = others.iter().find(|other| other.router == by);
+        let look = StagingLook {
+            is_synced: view.is_synced,
+            is_proposed,
+            refusal: view.refusal(key).map(str::to_owned),
+            has_room: view.has_room(key),
+            entry,
+            judged: view.judged(key),
+            by: named
+                .and_then(|other| other.name.as_deref())
+                .unwrap_or(by)
+                .to_owned(),
+        };
+        (look, view)
+    }
+
+    /// Proposes a decision on a staged change, over the revision by which it was judged.
+    fn propose_step(&mut self, mut staging: RouteStaging, decision: RouteDecision, over: Judged) {
+        let value = json!(decision);
+        self.handle
+            .propose_over(staging.key.clone(), value, over.clone(), None);
+        (staging.over, staging.since) = (over, Instant::now());
+        self.staging = Some(staging);
+    }
+
+    /// Gives a change up. The answer waits for the store: it may have the switch.
+    fn give_up(&mut self, mut staging: RouteStaging, over: Judged, why: String) {
+        staging.given_up = Some(why);
+        let decision = staging.decision_before();
+        self.propose_step(staging, decision, over);
+    }
+
+    /// Returns whether the store has this decision of another router, and this router does not have its outcome yet.
+    fn is_under_way(&self, view: &AgreedView, key: &AgreedKey, decision: &RouteDecision) -> bool {
+        let Some(stored) = view.stored(key) else {
             return false;
         };
         let known = RouteDecision::of(stored).filter(|known| known.outcome() == decision.outcome());
         known.is_some_and(|known| known.staged.is_some() || !self.handle.has_applied(key, stored.revision))
     }
 
+    /// Returns whether the policies of this router's route are those of the store's decision, so that a change of them
+    /// reverts nothing. `false`: they are about to be.
+    ///
+    /// # Errors
+    /// The reason for which this router does not follow the decision.
+    fn follows(&self, view: &AgreedView, key: &AgreedKey, active: &RouteVersion) -> Result<bool, String> {
+        let Some(stored) = view.stored(key) else {
+            return Ok(true);
+        };
+        let is_same = |decision: &RouteDecision| decision.active.policies == active.policies;
+        if RouteDecision::of(stored).as_ref().is_none_or(is_same) {
+            return Ok(true);
+        }
+        let states = self.handle.states();
+        let state = states.get(key).filter(|(known, _)| *known == stored.revision);
+        match state {
+            Some((_, SubjectState::Applied | SubjectState::Staged)) => Ok(true),
+            Some((_, SubjectState::Elsewhere(why) | SubjectState::Refused(why))) => Err(format!(
+                "this router does not follow the fleet's present decision on the route: {why}"
+            )),
+            Some((_, SubjectState::Working)) | None => Ok(false),
+        }
+    }
+
     /// Returns the progress of the routers that must stage a change, at this revision.
-    fn progress(&self, view: &AgreedView, key: &AgreedKey, revision: u64) -> StagingProgress {
+    fn progress(&self, staging: &RouteStaging, view: &AgreedView, revision: u64) -> StagingProgress {
+        let key = &staging.key;
         let others = self.live_routers();
         let own = self.handle.states();
         let own = (
@@ -89,11 +129,7 @@ impl AgreedFollower {
         }
         if missing.is_empty() {
             StagingProgress::Ready
-        } else if self
-            .staging
-            .as_ref()
-            .is_some_and(|staging| staging.since.elapsed() > DEADLINE)
-        {
+        } else if staging.is_late() {
             StagingProgress::Refused(format!("not staged in {DEADLINE:?} by {}", missing.join(", ")))
         } else {
             StagingProgress::Waiting
@@ -112,70 +148,45 @@ impl Reloader {
             let busy = "another change of a route is being staged: try again";
             return Some(Err(RefusedRouteChange::Fleet(busy.to_owned())));
         }
-        // Before the view: it has the entry of a proposal that was accepted.
-        let is_proposed = agreed.handle.is_proposed(&staging.key);
-        let view = agreed.handle.view();
-        if !view.is_synced && staging.decision.staged.is_none() {
-            let lost = "the store of the fleet's decisions is away, and may have the change";
-            return Some(Err(RefusedRouteChange::Alone(lost.to_owned())));
-        }
-        if !view.is_synced {
-            let away = "the store of the fleet's decisions is away; try again, and this router changes alone";
-            return Some(Err(RefusedRouteChange::Fleet(away.to_owned())));
-        }
-        if is_proposed {
-            if staging.since.elapsed() <= DEADLINE {
+        let (look, view) = agreed.look_for(&staging);
+        let answer = match staging.next(&look) {
+            StagingStep::Wait => {
                 agreed.staging = Some(staging);
-                return Some(Ok(None));
+                Ok(None)
             }
-            let why = view.refusal(&staging.key).unwrap_or("the store does not answer");
-            let why = format!("the store of the fleet's decisions did not take it in {DEADLINE:?}: {why}");
-            staging.give_up(&agreed.handle);
-            return Some(Err(RefusedRouteChange::Fleet(why)));
-        }
-        if !view.has_room(&staging.key) {
-            let full = "the store of the fleet's decisions has as many as it keeps";
-            return Some(Err(RefusedRouteChange::Fleet(full.to_owned())));
-        }
-        let Some(stored) = view.stored(&staging.key) else {
-            let removed = "the store of the fleet's decisions lost it";
-            return Some(Err(RefusedRouteChange::Fleet(removed.to_owned())));
+            StagingStep::GiveUp(over, why) => {
+                agreed.give_up(staging, over, why);
+                Ok(None)
+            }
+            StagingStep::Refuse(refused, over) => {
+                if let Some(over) = over {
+                    let value = json!(staging.decision_before());
+                    agreed.handle.propose_over(staging.key, value, over, None);
+                }
+                Err(refused)
+            }
+            StagingStep::Advance => self.follow_stored(staging, &view, false),
+            StagingStep::Switched => self.follow_stored(staging, &view, true),
         };
-        Some(self.follow_stored(staging, &view, stored))
+        Some(answer)
     }
 
     /// Moves a change on by the entry that the store has: the own decision, or the same one of another router.
-    fn follow_stored(&mut self, mut staging: RouteStaging, view: &AgreedView, stored: &ViewEntry) -> Answer {
-        let same =
-            RouteDecision::of(stored).filter(|decision| decision.outcome() == staging.decision.outcome());
-        let Some(decision) = same else {
-            return Err(self.overtaken(&staging, stored));
+    fn follow_stored(&mut self, mut staging: RouteStaging, view: &AgreedView, has_switched: bool) -> Answer {
+        let Some(stored) = view.stored(&staging.key) else {
+            return Ok(None);
         };
-        let has_switched = decision.staged.is_none();
-        if !has_switched {
-            staging.before = decision.active.clone();
+        if let Some(decision) = RouteDecision::of(stored) {
+            if !has_switched {
+                staging.before = decision.active.clone();
+            }
+            // The route's number is that of the own file.
+            let route = staging.decision.route;
+            staging.decision = RouteDecision { route, ..decision };
         }
-        // The route's number is that of the own file.
-        let route = staging.decision.route;
-        staging.decision = RouteDecision { route, ..decision };
         match has_switched {
             true => self.switched(staging, stored.revision),
             false => self.advance(staging, view, stored.revision),
-        }
-    }
-
-    /// Returns the refusal of a change in whose place another decision was accepted.
-    fn overtaken(&self, staging: &RouteStaging, stored: &ViewEntry) -> RefusedRouteChange {
-        let others = self.agreed.as_ref().map(AgreedFollower::live_routers);
-        let other = others
-            .iter()
-            .flatten()
-            .find(|other| other.router == stored.entry.by);
-        let name = other.and_then(|other| other.name.as_deref());
-        let by = name.unwrap_or(&stored.entry.by).to_owned();
-        match RouteDecision::of(stored).is_some_and(|decision| *decision.outcome() == staging.before) {
-            true => RefusedRouteChange::Fleet(format!("router `{by}` decided that the route stays as it is")),
-            false => RefusedRouteChange::Overtaken(by),
         }
     }
 
@@ -207,39 +218,26 @@ impl Reloader {
     }
 
     /// Moves a change on that is staged, by the decision that the store has.
-    fn advance(&mut self, mut staging: RouteStaging, view: &AgreedView, revision: u64) -> Answer {
+    fn advance(&mut self, staging: RouteStaging, view: &AgreedView, revision: u64) -> Answer {
         let Some(agreed) = self.agreed.as_mut() else {
             return Ok(None);
         };
-        agreed.staging = Some(staging);
-        let Some(kept) = &agreed.staging else {
-            return Ok(None);
-        };
-        let progress = agreed.progress(view, &kept.key, revision);
-        let Some(taken) = agreed.staging.take() else {
-            return Ok(None);
-        };
-        staging = taken;
-        match progress {
-            StagingProgress::Waiting => {
-                agreed.staging = Some(staging);
-                Ok(None)
-            }
+        match agreed.progress(&staging, view, revision) {
+            StagingProgress::Waiting => agreed.staging = Some(staging),
             StagingProgress::Ready => {
-                if let Some(staged) = staging.decision.staged.take() {
-                    staging.decision.active = staged;
-                }
-                let value = json!(staging.decision);
-                agreed.handle.propose(staging.key.clone(), value, None);
-                staging.since = Instant::now();
-                agreed.staging = Some(staging);
-                Ok(None)
+                let (key, switch) = (staging.key.clone(), staging.switch());
+                let staging = RouteStaging {
+                    decision: switch.clone(),
+                    ..staging
+                };
+                agreed.propose_step(staging, switch, view.judged(&key));
             }
             StagingProgress::Refused(why) => {
-                staging.give_up(&agreed.handle);
-                Err(RefusedRouteChange::Fleet(why))
+                let judged = view.judged(&staging.key);
+                agreed.give_up(staging, judged, why);
             }
         }
+        Ok(None)
     }
 
     /// Returns the fleet's decision on a route that this router follows, unless another one is under way.
@@ -272,7 +270,8 @@ impl Reloader {
         has(overlays) && has(&self.active.overlays)
     }
 
-    /// Begins to stage a change by the whole fleet. Returns false if this router decides alone.
+    /// Begins to stage a change by the whole fleet, once this router follows its present decision. Returns false if this
+    /// router decides alone.
     pub(in crate::reload) fn stage_route(
         &mut self,
         change: &RouteChange,
@@ -300,8 +299,22 @@ impl Reloader {
             change: Some(RouteDecision::text_of(change)),
         };
         if let Some(agreed) = &mut self.agreed {
-            if !agreed.is_under_way(&key, &decision) {
-                agreed.handle.propose(key.clone(), json!(decision), objects);
+            // Before the view: it has the entry of a proposal that was accepted.
+            let is_proposed = agreed.handle.is_proposed(&key);
+            let view = agreed.handle.view();
+            let over = view.judged(&key);
+            if is_proposed || !agreed.is_under_way(&view, &key, &decision) {
+                let follows = is_proposed
+                    || agreed
+                        .follows(&view, &key, &before)
+                        .map_err(RefusedRouteChange::Fleet)?;
+                if !follows {
+                    return Ok(true);
+                }
+                let value = json!(decision);
+                agreed
+                    .handle
+                    .propose_over(key.clone(), value, over.clone(), objects);
             }
             agreed.staging = Some(RouteStaging {
                 change: change.clone(),
@@ -309,6 +322,8 @@ impl Reloader {
                 before,
                 decision,
                 since: Instant::now(),
+                over,
+                given_up: None,
             });
         }
         Ok(true)

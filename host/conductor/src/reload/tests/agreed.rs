@@ -34,6 +34,10 @@ impl AgreedStore for FullStore {
         WriteOutcome::Accepted(self.revision)
     }
 
+    async fn read(&mut self, _: &AgreedKey) -> Result<Option<StoreEvent>, StoreError> {
+        Ok(None)
+    }
+
     async fn report(&mut self, _: &ReportKey, _: Vec<u8>) -> Result<(), StoreError> {
         Ok(())
     }
@@ -61,7 +65,7 @@ async fn canary(scenario: Scenario) -> (Scenario, Answer) {
     scenario.run(move |reloader| reloader.change_route(&change)).await
 }
 
-async fn until(what: &str, look: impl Fn() -> bool) {
+pub(super) async fn until(what: &str, look: impl Fn() -> bool) {
     for _ in 0..1_000 {
         if look() {
             return;
@@ -72,15 +76,19 @@ async fn until(what: &str, look: impl Fn() -> bool) {
 }
 
 /// Lets a scenario follow the decisions of a store with these events, of which the last one comes first.
-#[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
 async fn follow(scenario: &mut Scenario, events: Vec<StoreEvent>) -> AgreedHandle {
+    follow_store(scenario, FullStore { events, revision: 0 }).await
+}
+
+/// Lets a scenario follow the decisions of a store.
+#[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
+pub(super) async fn follow_store(scenario: &mut Scenario, store: impl AgreedStore) -> AgreedHandle {
     let handle = AgreedHandle::new("1", "one");
     let task = AgreementTask::new(AgreementParts {
         handle: handle.clone(),
         trials: ActiveTrials(Arc::clone(&scenario.reloader.live.cell)),
         metrics: Arc::new(AgreementMetrics::register(&mut Registry::default())),
     });
-    let store = FullStore { events, revision: 0 };
     tokio::spawn(task.run(store, CancellationToken::new()));
     scenario.reloader.agreed = Some(AgreedFollower::new(handle.clone(), ReplicaReports::default()));
     until("the store is reached", || handle.view().is_synced).await;
@@ -115,11 +123,16 @@ async fn a_route_change_whose_bytes_the_store_refuses_is_refused_with_the_reason
     let follower = scenario.reloader.agreed.as_mut().unwrap();
     follower.age_staging(Duration::from_secs(61));
     (scenario, answer) = canary(scenario).await;
+    assert!(
+        matches!(answer, Ok(None)),
+        "it waits until it is taken back: {answer:?}"
+    );
+    until("the change is taken back", || handle.view().proposals() == 0).await;
+    (scenario, answer) = canary(scenario).await;
     let Err(RefusedRouteChange::Fleet(why)) = answer else {
         panic!("it is refused: {answer:?}")
     };
     assert!(why.contains("maximum bytes exceeded"), "{why}");
-    until("the change is taken back", || handle.view().proposals() == 0).await;
     drop(scenario);
 }
 

@@ -20,9 +20,11 @@ use runtime_overrides::{Addition, InstanceChange};
 
 mod agreed;
 mod discovery;
+mod fleet_store;
 mod listeners;
 mod resources;
 mod settling;
+mod staged;
 mod trials;
 
 const FIRST: &str = r#"

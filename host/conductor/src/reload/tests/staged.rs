@@ -1,0 +1,334 @@
+//! Changes of a route that this router stages for a fleet, over a store whose entries the test writes for other routers.
+
+use std::time::Duration;
+
+use admin_pages::control::{RefusedRouteChange, RouteAnswer};
+use agreement::{AgreedEntry, AgreedKey, AgreedKind, StoreEvent, SubjectState};
+use replica_plane::AgreedHandle;
+use runtime_overrides::{RouteAction, RouteChange};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::agreed::{follow_store, until};
+use super::fleet_store::{FleetStore, WriteAnswer};
+use super::*;
+
+type Answer = Result<Option<RouteAnswer>, RefusedRouteChange>;
+
+/// A router of a fleet with one route, and a policy that is loaded.
+struct Stage {
+    scenario: Option<Scenario>,
+    store: FleetStore,
+    handle: AgreedHandle,
+}
+
+impl Stage {
+    async fn begin() -> Self {
+        let mut scenario = Scenario::begin().await;
+        let (store, end) = FleetStore::new();
+        let handle = follow_store(&mut scenario, end).await;
+        Self {
+            scenario: Some(scenario),
+            store,
+            handle,
+        }
+    }
+
+    async fn run<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Reloader) -> T + Send + 'static) -> T {
+        let (scenario, done) = self.scenario.take().unwrap().run(work).await;
+        self.scenario = Some(scenario);
+        done
+    }
+
+    /// Runs a round with the request of a shadow.
+    async fn round(&mut self, policy: &'static str) -> Answer {
+        self.run(move |reloader| {
+            reloader.follow_agreed();
+            reloader.change_route(&shadow(policy))
+        })
+        .await
+    }
+
+    /// Runs rounds until the store has this revision.
+    async fn until_revision(&mut self, revision: u64) {
+        for _ in 0..1_000 {
+            if self.store.revision() == revision {
+                return self.until_seen().await;
+            }
+            let answer = self.round("random").await;
+            assert!(matches!(answer, Ok(None)), "it waits: {answer:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("never: revision {revision}")
+    }
+
+    /// Runs rounds until this router proposes the switch, and returns it.
+    async fn until_switch(&mut self) -> AgreedEntry {
+        let key = self.store.key();
+        for _ in 0..1_000 {
+            let view = self.handle.view();
+            let mut followed = view.followed();
+            if let Some((_, own)) = followed.find(|(known, own)| *known == key && own.revision == 0) {
+                assert!(own.entry.value["staged"].is_null());
+                return own.entry;
+            }
+            let answer = self.round("random").await;
+            assert!(matches!(answer, Ok(None)), "it waits: {answer:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("never: the switch")
+    }
+
+    /// Holds the router's task in a report, until there is room for more.
+    async fn hold(&self) {
+        self.store.reports.forget_permits(Semaphore::MAX_PERMITS);
+        let other = AgreedKey::of(AgreedKind::Hold, "other");
+        self.handle.set_state(&other, 1, SubjectState::Applied);
+        until("a report waits", || self.store.is_held()).await;
+    }
+
+    /// Runs rounds until there is an answer.
+    async fn answer(&mut self) -> Result<RouteAnswer, RefusedRouteChange> {
+        self.answer_to("random").await
+    }
+
+    async fn answer_to(&mut self, policy: &'static str) -> Result<RouteAnswer, RefusedRouteChange> {
+        for _ in 0..1_000 {
+            if let Some(answer) = self.round(policy).await.transpose() {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("never: an answer")
+    }
+
+    /// Waits until the router's task has taken in what the store sent.
+    async fn until_seen(&self) {
+        let (key, revision) = (self.store.key(), self.store.revision());
+        until("the entry is seen", || {
+            self.handle.view().revision(&key) == revision
+        })
+        .await;
+    }
+
+    fn age(&mut self) {
+        let follower = self.scenario.as_mut().unwrap().reloader.agreed.as_mut();
+        follower.unwrap().age_staging(Duration::from_secs(61));
+    }
+
+    async fn shadows(&self) -> Value {
+        let page = self.scenario.as_ref().unwrap().page("/admin/policies").await;
+        page["routes"][0]["shadows"].clone()
+    }
+}
+
+fn shadow(policy: &str) -> RouteChange {
+    RouteChange {
+        policy: policy.to_owned(),
+        action: RouteAction::Shadow(None),
+        route: None,
+    }
+}
+
+fn not_made(answer: &Result<RouteAnswer, RefusedRouteChange>) -> &str {
+    match answer {
+        Err(RefusedRouteChange::Fleet(why)) => why,
+        other => panic!("it is not made: {other:?}"),
+    }
+}
+
+/// Takes the change of an entry back.
+fn before(value: &mut Value) {
+    value["staged"] = Value::Null;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_change_is_staged_then_switched_then_answered() {
+    let mut stage = Stage::begin().await;
+    stage.until_revision(1).await;
+    assert!(stage.store.entry().1["staged"].is_object());
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(stage.store.revision(), 2);
+    assert_eq!(stage.shadows().await, json!(["random"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_switch_does_not_replace_the_give_up_of_another_router_that_came_between() {
+    let mut stage = Stage::begin().await;
+    stage.until_revision(1).await;
+    stage.hold().await;
+    let key = stage.store.key();
+    while !stage.handle.is_proposed(&key) {
+        let answer = stage.round("random").await;
+        assert!(matches!(answer, Ok(None)), "{answer:?}");
+    }
+    stage.store.put_other(before);
+    stage.store.reports.add_permits(1_000);
+    let answer = stage.answer().await;
+    assert!(not_made(&answer).contains("stays as it is"), "{answer:?}");
+    assert_eq!(stage.store.entry().0, "2");
+    assert_eq!(stage.shadows().await, json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_give_up_does_not_replace_the_switch_of_another_router_that_came_between() {
+    let mut stage = Stage::begin().await;
+    stage.until_revision(1).await;
+    stage.hold().await;
+    stage.age();
+    // This router has not looked at the entry, so that it has not staged it either.
+    let answer = stage
+        .run(|reloader| reloader.change_route(&shadow("random")))
+        .await;
+    assert!(
+        matches!(answer, Ok(None)),
+        "the answer waits for the store: {answer:?}"
+    );
+    stage.store.put_other(|value| {
+        value["active"] = value["staged"].take();
+    });
+    stage.store.reports.add_permits(1_000);
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(stage.store.entry().0, "2");
+    assert_eq!(stage.shadows().await, json!(["random"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_switch_that_the_store_accepted_without_an_answer_is_not_given_up_after_its_deadline() {
+    let mut stage = Stage::begin().await;
+    stage.until_revision(1).await;
+    stage.store.set_answer(WriteAnswer::Never);
+    let (key, switch) = (stage.store.key(), stage.until_switch().await);
+    stage.age();
+    let answer = stage.round("random").await;
+    assert!(
+        matches!(answer, Ok(None)),
+        "the answer waits for the store: {answer:?}"
+    );
+    // The store had the switch.
+    stage.store.put(&key, switch);
+    stage.store.set_answer(WriteAnswer::Given);
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(
+        (stage.store.revision(), stage.shadows().await),
+        (2, json!(["random"]))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_switch_that_the_store_never_got_is_given_up_and_one_without_any_answer_may_be_made() {
+    let mut stage = Stage::begin().await;
+    for is_back in [true, false] {
+        let revision = stage.store.revision() + 1;
+        stage.until_revision(revision).await;
+        stage.store.set_answer(WriteAnswer::Never);
+        stage.until_switch().await;
+        stage.age();
+        let answer = stage.round("random").await;
+        assert!(matches!(answer, Ok(None)), "it is given up: {answer:?}");
+        if is_back {
+            stage.store.set_answer(WriteAnswer::Given);
+            let answer = stage.answer().await;
+            assert!(not_made(&answer).contains("did not take it"), "{answer:?}");
+            assert!(stage.store.entry().1["staged"].is_null());
+        } else {
+            stage.age();
+            let answer = stage.answer().await;
+            assert!(matches!(answer, Err(RefusedRouteChange::Alone(_))), "{answer:?}");
+        }
+        assert_eq!(stage.shadows().await, json!([]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_restart_of_the_store_in_the_midst_of_a_switch_ends_in_the_switch() {
+    let mut stage = Stage::begin().await;
+    stage.until_revision(1).await;
+    stage.store.set_answer(WriteAnswer::Lost);
+    stage.until_revision(2).await;
+    stage.store.send(StoreEvent::Lost("a test".to_owned()));
+    until("the store is away", || !stage.handle.view().is_synced).await;
+    let answer = stage.round("random").await;
+    assert!(matches!(answer, Ok(None)), "it waits for the store: {answer:?}");
+    stage.store.open_again();
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(
+        (stage.store.revision(), stage.shadows().await),
+        (2, json!(["random"]))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_staged_entry_of_a_router_that_ended_is_finished_by_the_same_change_and_replaced_by_another() {
+    let mut stage = Stage::begin().await;
+    stage.until_revision(1).await;
+    let (key, (_, orphan)) = (stage.store.key(), stage.store.entry());
+    stage.store.put_other(before);
+    let answer = stage.answer().await;
+    assert!(not_made(&answer).contains("stays as it is"), "{answer:?}");
+
+    // Another router staged it, and ended.
+    let revision = stage.store.put(&key, AgreedEntry::new("2", 2, 0, orphan.clone()));
+    stage.until_seen().await;
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    let (by, value) = stage.store.entry();
+    assert_eq!((&*by, &value["active"]), ("1", &orphan["staged"]));
+    assert_eq!(stage.store.revision(), revision + 1, "it is not staged again");
+
+    let mut other = value;
+    other["staged"] = orphan["active"].clone();
+    stage.store.put(&key, AgreedEntry::new("2", 3, 0, other));
+    stage.until_seen().await;
+    let answer = stage.answer_to("round-robin").await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(stage.store.entry().0, "1");
+    assert_eq!(stage.shadows().await, json!(["random", "round-robin"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_change_whose_entry_is_removed_is_refused_and_the_next_one_is_made() {
+    let mut stage = Stage::begin().await;
+    stage.until_revision(1).await;
+    let key = stage.store.key();
+    stage.store.remove();
+    until("the removal is seen", || stage.handle.view().revision(&key) == 2).await;
+    let answer = stage.answer().await;
+    assert!(not_made(&answer).contains("lost it"), "{answer:?}");
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(
+        (stage.store.revision(), stage.shadows().await),
+        (4, json!(["random"]))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_change_waits_until_this_router_follows_the_decision_before() {
+    let mut stage = Stage::begin().await;
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    // Another router makes a change that this one has not looked at.
+    stage.store.put_other(|value| {
+        let text = value["active"].to_string().replace("random", "round-robin");
+        let components = value["active"]["components"].clone();
+        value["active"] = serde_json::from_str(&text).unwrap();
+        value["active"]["components"] = components;
+    });
+    stage.until_seen().await;
+    let revision = stage.store.revision();
+    for _ in 0..3 {
+        let answer = stage
+            .run(|reloader| reloader.change_route(&shadow("least-request")))
+            .await;
+        assert!(matches!(answer, Ok(None)), "{answer:?}");
+    }
+    assert_eq!(stage.store.revision(), revision, "nothing is staged");
+    let answer = stage.answer_to("least-request").await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(stage.shadows().await, json!(["round-robin", "least-request"]));
+}
