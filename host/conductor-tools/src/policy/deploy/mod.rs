@@ -4,6 +4,7 @@
 //! the router has loaded these very bytes, and then has it tried out. No code goes over HTTP. What a router would refuse
 //! is checked first. If a trial is refused nevertheless, the folder gets its former file back: that of a canary decides.
 
+mod loaded;
 mod placed;
 mod refusal;
 
@@ -22,6 +23,7 @@ use policy_store::builtin;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use self::loaded::has_loaded;
 use self::placed::PlacedFile;
 use self::refusal::DeployError;
 use super::check::check as check_policy;
@@ -30,8 +32,6 @@ use super::settings::{self, GivenSettings, SettingsError};
 use crate::args::{DeployArgs, SettingsArgs};
 use crate::{Exit, UsageError, print};
 
-/// Maximum time for the router to load a file.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two polls.
 const PAUSE: Duration = Duration::from_millis(200);
 /// All sessions of a route, in hundredths of a percent.
@@ -319,23 +319,8 @@ async fn wait_for(client: &AdminClient, name: &str, sha256: &str, file: &Path) -
     let began = Instant::now();
     loop {
         let page = client.get("/admin/policies").await?;
-        let policies = page["policies"].as_array().into_iter().flatten();
-        let known = policies.clone().find(|policy| policy["name"] == name);
-        let known = known.cloned().unwrap_or_default();
-        if known["sha256"] == sha256 {
+        if has_loaded(&page, name, sha256, file, began.elapsed())? {
             return Ok(());
-        }
-        let mut held = known["held_back"].as_array().into_iter().flatten();
-        if held.any(|held| held == sha256) {
-            return Err(DeployError::HeldBack(name.to_owned()).into());
-        }
-        if began.elapsed() > PATIENCE {
-            let why = known["problem"].as_str().map(|problem| format!(": {problem}"));
-            return Err(DeployError::NotSeen {
-                file: file.display().to_string(),
-                why: why.unwrap_or_default(),
-            }
-            .into());
         }
         sleep(PAUSE).await;
     }

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use local_files::ADMIN_API_KEY;
 use thiserror::Error;
 
-use super::PATIENCE;
+/// Maximum time for the router to load a file.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A policy is not deployed.
 #[derive(Debug, Error)]

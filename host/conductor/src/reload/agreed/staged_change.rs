@@ -30,15 +30,15 @@ pub(super) struct RouteStaging {
 /// Entry of the store as a change sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FoundEntry {
-    /// There is none.
+    /// No entry.
     Gone,
-    /// It stages the change. `is_own`: this router wrote it.
+    /// Entry that stages the change. `is_own`: this router wrote it.
     Staged { is_own: bool },
-    /// It switches to the change.
+    /// Entry that switches to the change.
     Switched,
-    /// It has the policies from before.
+    /// Entry with the policies from before.
     Before,
-    /// It has others.
+    /// Entry with other policies.
     Other,
 }
 
@@ -68,15 +68,15 @@ pub(super) enum StagingProgress {
 /// Next step of a change.
 #[derive(Debug)]
 pub(super) enum StagingStep {
-    /// It waits for the store.
+    /// Wait for the store.
     Wait,
-    /// It waits for the routers, or goes on by their progress.
+    /// Wait for the routers, or go on by their progress.
     Advance,
-    /// The fleet has switched to it.
+    /// End of the change, to which the fleet has switched.
     Switched,
-    /// It is given up for this reason, over these contents of the store.
+    /// Give-up for this reason, over these contents of the store.
     GiveUp(Judged, String),
-    /// It is refused, and given up meanwhile over such contents.
+    /// Refusal, with a give-up over such contents meanwhile.
     Refuse(RefusedRouteChange, Option<Judged>),
 }
 

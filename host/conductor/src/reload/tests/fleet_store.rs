@@ -8,7 +8,7 @@ use agreement::{
 };
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Store of one route's entry.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ struct StoreState {
     /// Set while a report waits for room.
     is_held: bool,
     answer: WriteAnswer,
-    events: UnboundedSender<StoreEvent>,
+    events: Sender<StoreEvent>,
 }
 
 /// Answer to writes.
@@ -40,13 +40,13 @@ pub(super) enum WriteAnswer {
 }
 
 /// A router's end of the store.
-pub(super) struct StoreEnd(FleetStore, UnboundedReceiver<StoreEvent>);
+pub(super) struct StoreEnd(FleetStore, Receiver<StoreEvent>);
 
 impl FleetStore {
     pub(super) fn new() -> (Self, StoreEnd) {
-        let (events, received) = unbounded_channel();
+        let (events, received) = channel(1_000);
         for event in [StoreEvent::Opened, StoreEvent::Synced] {
-            events.send(event).unwrap();
+            events.try_send(event).unwrap();
         }
         let state = StoreState {
             entry: None,
@@ -72,7 +72,7 @@ impl FleetStore {
     }
 
     pub(super) fn send(&self, event: StoreEvent) {
-        self.lock().events.send(event).unwrap();
+        self.lock().events.try_send(event).unwrap();
     }
 
     /// Returns whether a report waits for room.
@@ -101,7 +101,7 @@ impl FleetStore {
         let (key, revision, bytes) = (key.clone(), state.revision, entry.encode());
         state.entry = Some((key.clone(), revision, entry));
         let event = StoreEvent::Entry { key, revision, bytes };
-        state.events.send(event).unwrap();
+        state.events.try_send(event).unwrap();
         state.revision
     }
 
@@ -120,7 +120,10 @@ impl FleetStore {
         let (key, ..) = state.entry.take().unwrap();
         let revision = state.revision;
         state.removed = revision;
-        state.events.send(StoreEvent::Removed { key, revision }).unwrap();
+        state
+            .events
+            .try_send(StoreEvent::Removed { key, revision })
+            .unwrap();
     }
 
     /// Returns the event of the entry.
