@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use proxy::{ClientLimit, ClientShare, PoolShare};
+use proxy::{ClientLimit, ClientShare, DebtExcess, PoolShare};
 use replica_plane::UsageGroup;
 use replicas::{UsageChange, UsageKey, UsageReading};
 
@@ -19,6 +19,7 @@ pub(crate) struct ClientGroup {
     /// Hashed names of each client's counters, in the order of `share`.
     names: Vec<[u64; 3]>,
     by_name: HashMap<u64, ClientCounter>,
+    excess: HashMap<u64, DebtExcess>,
 }
 
 /// Counter of a client.
@@ -62,6 +63,7 @@ impl ClientGroup {
         });
         Self {
             by_name: counters.collect(),
+            excess: HashMap::new(),
             share,
             names,
         }
@@ -104,6 +106,10 @@ impl UsageGroup for ClientGroup {
             }
             (ClientPart::Limit(limit), UsageChange::Used(more)) => self.share.take_elsewhere(at, limit, more),
             (ClientPart::Limit(limit), UsageChange::Level(debt)) => self.share.adopt(at, limit, debt),
+            (ClientPart::Limit(limit), UsageChange::Known(debt)) => {
+                let excess = self.excess.entry(name).or_default();
+                self.share.compare(at, limit, debt, excess);
+            }
             // A router of the same version sends each name as one kind.
             (ClientPart::Running, _) | (ClientPart::Limit(_), UsageChange::Gauge(_)) => {}
         }

@@ -53,7 +53,7 @@ pub use fleet::health::{HealthSpec, ProbeSpec, ScrapeSpec};
 pub use limits::admission::{AdmissionSpec, BudgetReport, BudgetSpec, Objectives};
 pub use limits::bodies::BodyTotals;
 pub use limits::clients::{
-    BucketUse, ClientLimit, ClientLimits, ClientShare, ClientSpec, EngineFields, KeyHash,
+    BucketUse, ClientLimit, ClientLimits, ClientShare, ClientSpec, DebtExcess, EngineFields, KeyHash,
 };
 pub use limits::edge_settings::{CorsSpec, EdgeLimits, EdgeSpec, Http2Limits, ListenersSpec, PagesListener};
 pub use limits::memory::{MemoryReport, MemoryStage};

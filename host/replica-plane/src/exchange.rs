@@ -17,31 +17,15 @@ use crate::metrics::ExchangeMetrics;
 use crate::pace::SharePace;
 use crate::report::{NewestMessage, ReplicaReport, ReplicaReports, RouterRow};
 use crate::source::{ElsewhereNews, FleetSource, SharedPool};
+use crate::spec::ExchangeSpec;
 use crate::usage::UsageExchange;
 
 /// Interval of hellos, of the ageing of silent routers, and of the check for another configuration.
 const BEAT: Duration = Duration::from_millis(250);
-/// Shortest time between two messages with usage, as a multiple of that between two with gauges.
-const USAGE_FACTOR: u32 = 10;
 /// Received messages after which the queues are notified even if more have come.
 const MOST_AT_ONCE: usize = 64;
 /// Interval of messages with samples of costs.
 const COSTS_EVERY: Duration = Duration::from_secs(1);
-/// Silence after which a router is removed, as a multiple of the silence after which its loads fade.
-const FORGET_FACTOR: u32 = 6;
-
-/// Settings of the exchange.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExchangeSpec {
-    /// Name of the fleet.
-    pub fleet: String,
-    /// Name of this router.
-    pub name: String,
-    /// Shortest time between two messages with gauges, while requests are held.
-    pub share_every: Duration,
-    /// Silence after which another router's loads fade.
-    pub dead_after: Duration,
-}
 
 /// Parts of an exchange.
 #[derive(Debug)]
@@ -92,16 +76,15 @@ impl<S: FleetSource> Exchange<S> {
     /// Returns the exchange of a router.
     #[must_use]
     pub fn new(parts: ExchangeParts<S>) -> Self {
-        let dead_after_ms = millis(parts.spec.dead_after);
         let silence = PeersSpec {
-            dead_after_ms,
-            forget_after_ms: dead_after_ms.saturating_mul(FORGET_FACTOR.into()),
+            dead_after_ms: millis(parts.spec.dead_after),
+            forget_after_ms: millis(parts.spec.forget_after()),
         };
         Self {
             publisher: LoadPublisher::new(parts.router),
             costs: CostPublisher::new(parts.router),
             peers: Peers::new(parts.router, silence),
-            usage: UsageExchange::new(parts.router),
+            usage: UsageExchange::new(parts.router, parts.spec.succession()),
             slow_at: SlowTimes {
                 usage: Instant::now(),
                 costs: Instant::now(),
@@ -222,7 +205,7 @@ impl<S: FleetSource> Exchange<S> {
             SubjectKind::Usage => {
                 let message = UsageMessage::decode(payload).ok();
                 let message = message.filter(|message| is_sender(message.router))?;
-                self.usage.receive(&self.peers, &message);
+                self.usage.receive(now_ms, &self.peers, &message);
             }
             SubjectKind::Goodbye => {
                 self.peers.goodbye(subject.router);
@@ -325,7 +308,7 @@ impl<S: FleetSource> Exchange<S> {
             self.publish(bus, SubjectKind::Load, message.encode());
         }
         if Instant::now() >= self.slow_at.usage {
-            self.slow_at.usage = Instant::now() + self.parts.spec.share_every * USAGE_FACTOR;
+            self.slow_at.usage = Instant::now() + self.parts.spec.usage_every();
             if let Some(message) = self.usage.message(now_ms) {
                 self.publish(bus, SubjectKind::Usage, message.encode());
             }
@@ -372,7 +355,7 @@ impl<S: FleetSource> Exchange<S> {
     /// After an outage of the bus the others may not have sent a message yet: until one is heard, or was silent for as
     /// long as a router that is removed, they count as lost.
     fn hears_others(&self) -> bool {
-        let longest_silence = self.parts.spec.dead_after * FORGET_FACTOR;
+        let longest_silence = self.parts.spec.forget_after();
         self.connection
             .is_some_and(|connection| connection.has_heard || connection.since.elapsed() >= longest_silence)
     }
@@ -451,6 +434,6 @@ enum Handled {
     Closed,
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,14 +12,16 @@ mod metrics;
 mod pace;
 mod report;
 mod source;
+mod spec;
 mod usage;
 
 pub use self::agreement::{
     AgreedHandle, AgreedView, AgreementMetrics, AgreementParts, AgreementReport, AgreementTask, ArmFacts,
     EntryRow, ObjectState, SharedTrial, StopOrder, TrialFacts, TrialSource, ViewEntry,
 };
-pub use exchange::{Exchange, ExchangeParts, ExchangeSpec};
+pub use exchange::{Exchange, ExchangeParts};
 pub use index_transfer::{IndexContents, IndexTransfer, TransferMetrics, TransferParts, WantedFeed};
 pub use metrics::ExchangeMetrics;
 pub use report::{NewestMessage, ReplicaReport, ReplicaReports, RouterRow};
 pub use source::{ElsewhereNews, FleetSource, SharedPool, UsageGroup};
+pub use spec::ExchangeSpec;

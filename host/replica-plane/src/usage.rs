@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use replicas::{
-    Peers, RouterId, UsageChanges, UsageKey, UsageMessage, UsagePeers, UsagePublisher, UsageReading,
+    Peers, RouterId, SuccessionSpec, UsageChanges, UsageKey, UsageMessage, UsagePeers, UsagePublisher,
+    UsageReading,
 };
 
 use crate::source::UsageGroup;
@@ -31,10 +32,10 @@ impl std::fmt::Debug for UsageExchange {
 }
 
 impl UsageExchange {
-    pub(crate) fn new(router: RouterId) -> Self {
+    pub(crate) fn new(router: RouterId, succession: SuccessionSpec) -> Self {
         Self {
             publisher: UsagePublisher::new(router),
-            peers: UsagePeers::default(),
+            peers: UsagePeers::new(succession),
             groups: HashMap::new(),
             heard: 0,
             divisor: NonZeroU32::MIN,
@@ -75,10 +76,10 @@ impl UsageExchange {
     }
 
     /// Applies a message, if its router is alive.
-    pub(crate) fn receive(&mut self, routers: &Peers, message: &UsageMessage) {
+    pub(crate) fn receive(&mut self, now_ms: u64, routers: &Peers, message: &UsageMessage) {
         if routers.is_live(message.router) {
             let mut changes = UsageChanges::new();
-            self.peers.apply(message, &mut changes);
+            self.peers.apply(now_ms, message, &mut changes);
             self.apply_all(changes);
         }
     }

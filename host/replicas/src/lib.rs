@@ -39,7 +39,7 @@ pub use transfer::{
     TransferRequest, TransferServer,
 };
 pub use usage::{
-    MOST_USAGE_ROWS, UsageChange, UsageChanges, UsageKey, UsageMessage, UsagePeers, UsagePublisher,
-    UsageReading, UsageRow, UsageValue,
+    MOST_USAGE_ROWS, SuccessionSpec, UsageChange, UsageChanges, UsageKey, UsageMessage, UsagePeers,
+    UsagePublisher, UsageReading, UsageRow, UsageValue,
 };
 pub use wire::{MOST_MESSAGE_BYTES, WireError};

@@ -41,6 +41,7 @@ impl UsageGroup for LimitGroup {
             UsageChange::Used(more) => limits.elsewhere[name as usize] += more,
             UsageChange::Gauge(sum) => limits.elsewhere[name as usize] = sum.cast_signed(),
             UsageChange::Level(level) => limits.level = limits.level.max(level),
+            UsageChange::Known(_) => {}
         }
     }
 
@@ -85,6 +86,33 @@ async fn usage_reaches_the_other_routers_and_a_new_one_begins_with_the_level() {
     pass(200).await;
     assert_eq!(three.elsewhere(), [10, 1]);
     assert_eq!([one.divisor(), two.divisor(), three.divisor()], [1; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn use_that_comes_late_is_not_charged_at_once() {
+    const STALL_MS: u64 = 25_000;
+    const STEP_MS: u64 = 50;
+    let hub = Hub::default();
+    let (one, two) = (Router::start(&hub, 1, 1), Router::start(&hub, 2, 1));
+    pass(1_500).await;
+    hub.stall(true);
+    // A limit that is used as it is refilled, so that its level stays the same.
+    for used_ms in (STEP_MS..=STALL_MS).step_by(STEP_MS as usize) {
+        one.used(used_ms, 0);
+        pass(STEP_MS).await;
+    }
+    hub.stall(false);
+    pass(2_500).await;
+    let charged_ms = two.elsewhere()[0];
+    assert!(charged_ms < 1_500 + 2 * STEP_MS.cast_signed(), "{charged_ms}");
+    assert_eq!(two.pool.limits.lock().unwrap().level, STALL_MS);
+    one.used(STALL_MS + STEP_MS, 0);
+    pass(200).await;
+    assert_eq!(
+        two.elsewhere()[0],
+        charged_ms + STEP_MS.cast_signed(),
+        "it counts again"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,17 +2,20 @@
 //!
 //! A counter has an absolute total that only its router changes. Receivers take the difference to the total that they
 //! knew, so a lost, late or repeated message changes nothing once a later one has come. A total whose beginning the
-//! receiver did not see is no evidence of recent use: then the counter's level is taken over instead.
+//! receiver did not see is no evidence of recent use: then the counter's level is taken over instead. The same holds for
+//! a total whose growth took longer than the time between two messages, or that comes late.
 
 mod message;
 mod peers;
 mod publisher;
+mod succession;
 
 use crate::id::text_key;
 
 pub use message::{MOST_USAGE_ROWS, UsageMessage, UsageRow, UsageValue};
 pub use peers::{UsageChange, UsageChanges, UsagePeers};
 pub use publisher::{UsagePublisher, UsageReading};
+pub use succession::SuccessionSpec;
 
 /// Identity of a counter or gauge: its group and its name there, both hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

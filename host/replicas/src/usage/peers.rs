@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::UsageKey;
 use super::message::{UsageMessage, UsageValue};
 use super::publisher::MOST_TRACKED;
+use super::succession::{MessageTimes, Succession, SuccessionSpec};
 use crate::id::RouterId;
 
 /// Change of a counter or gauge by other routers.
@@ -14,6 +15,8 @@ pub enum UsageChange {
     Used(i64),
     /// Level of a counter whose growth was not seen.
     Level(u64),
+    /// Level of a counter at a router all of whose growth was seen. It follows the growth, and is not sent if it is 0.
+    Known(u64),
     /// Sum of a gauge over the other routers.
     Gauge(u64),
 }
@@ -22,8 +25,9 @@ pub enum UsageChange {
 pub type UsageChanges = Vec<(UsageKey, UsageChange)>;
 
 /// Usage of the other routers. The caller passes the ids of the live ones.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct UsagePeers {
+    spec: SuccessionSpec,
     origins: BTreeMap<RouterId, UsageOrigin>,
     gauges: HashMap<UsageKey, u64>,
 }
@@ -34,6 +38,7 @@ struct UsageOrigin {
     first: u64,
     /// Number of the newest one.
     newest: u64,
+    times: MessageTimes,
     known: HashMap<UsageKey, KnownNumber>,
 }
 
@@ -44,17 +49,33 @@ enum KnownNumber {
 }
 
 impl UsagePeers {
-    /// Applies a message. A message that is not newer than the newest one changes nothing.
-    pub fn apply(&mut self, message: &UsageMessage, changes: &mut UsageChanges) {
+    /// Returns the state of a router that heard of no usage.
+    #[must_use]
+    pub fn new(spec: SuccessionSpec) -> Self {
+        Self {
+            spec,
+            origins: BTreeMap::new(),
+            gauges: HashMap::new(),
+        }
+    }
+
+    /// Applies a message that was received at that own time. A message that is not newer than the newest one changes
+    /// nothing.
+    pub fn apply(&mut self, now_ms: u64, message: &UsageMessage, changes: &mut UsageChanges) {
         let origin = self.origins.entry(message.router).or_insert(UsageOrigin {
             first: message.sequence,
             newest: 0,
+            times: MessageTimes::new(now_ms, message.sent_ms),
             known: HashMap::new(),
         });
         if message.sequence <= origin.newest {
             return;
         }
         origin.newest = message.sequence;
+        let succession = origin.times.follow(now_ms, message.sent_ms, self.spec);
+        if succession != Succession::Next {
+            origin.begin_again();
+        }
         for row in &message.rows {
             if origin.known.len() >= MOST_TRACKED && !origin.known.contains_key(&row.key) {
                 continue;
@@ -68,20 +89,11 @@ impl UsagePeers {
                     };
                     change_gauge(&mut self.gauges, row.key, before, value, changes);
                 }
+                // Its level is that of an earlier time.
+                UsageValue::Counter { .. } if succession == Succession::Backlog => {}
                 UsageValue::Counter { total, level, since } => {
-                    let before = origin.known.insert(row.key, KnownNumber::Total { total, since });
-                    let before = match before {
-                        Some(KnownNumber::Total { total, since: began }) if began == since => Some(total),
-                        // Its first message came after the first one from that router, so it began at 0.
-                        _ => (since > origin.first).then_some(0),
-                    };
-                    let change = match before {
-                        Some(before) => UsageChange::Used(total.wrapping_sub(before).cast_signed()),
-                        None => UsageChange::Level(level),
-                    };
-                    if change != UsageChange::Used(0) {
-                        changes.push((row.key, change));
-                    }
+                    let news = origin.count(row.key, total, level, since);
+                    changes.extend(news.into_iter().flatten().map(|change| (row.key, change)));
                 }
             }
         }
@@ -112,6 +124,33 @@ impl UsagePeers {
     #[must_use]
     pub fn origins(&self) -> HashSet<RouterId> {
         self.origins.keys().copied().collect()
+    }
+}
+
+impl UsageOrigin {
+    /// Forgets the counters, as if the newest message were the first one.
+    fn begin_again(&mut self) {
+        self.first = self.newest;
+        self.known
+            .retain(|_, number| matches!(number, KnownNumber::Gauge(_)));
+    }
+
+    /// Records a counter's total, and returns what is new.
+    fn count(&mut self, key: UsageKey, total: u64, level: u64, since: u64) -> [Option<UsageChange>; 2] {
+        let before = self.known.insert(key, KnownNumber::Total { total, since });
+        let before = match before {
+            Some(KnownNumber::Total { total, since: began }) if began == since => Some(total),
+            // Its first message came after the first one from that router, so it began at 0.
+            _ => (since > self.first).then_some(0),
+        };
+        let Some(before) = before else {
+            return [Some(UsageChange::Level(level)), None];
+        };
+        let more = total.wrapping_sub(before).cast_signed();
+        [
+            (more != 0).then_some(UsageChange::Used(more)),
+            (level > 0).then_some(UsageChange::Known(level)),
+        ]
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use replicas::{
-    MOST_USAGE_ROWS, RouterId, UsageChange, UsageKey, UsageMessage, UsagePeers, UsagePublisher, UsageReading,
-    UsageRow, UsageValue, WireError,
+    MOST_USAGE_ROWS, RouterId, SuccessionSpec, UsageChange, UsageKey, UsageMessage, UsagePeers,
+    UsagePublisher, UsageReading, UsageRow, UsageValue, WireError,
 };
 
 const KEYS: u64 = 3;
@@ -48,19 +48,39 @@ impl Sender {
 }
 
 /// Receiver with the sum of its notifications.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Receiver {
     peers: UsagePeers,
     sums: BTreeMap<UsageKey, i64>,
     levels: Vec<u64>,
+    known: Vec<u64>,
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Self {
+            peers: UsagePeers::new(SuccessionSpec {
+                late_ms: 1_500,
+                gap_ms: 20_000,
+            }),
+            sums: BTreeMap::new(),
+            levels: Vec::new(),
+            known: Vec::new(),
+        }
+    }
 }
 
 impl Receiver {
+    /// Receives a message when it was sent.
     fn receive(&mut self, message: &UsageMessage) {
+        self.receive_at(message.sent_ms, message);
+    }
+
+    fn receive_at(&mut self, now_ms: u64, message: &UsageMessage) {
         let mut changes = Vec::new();
         let read = UsageMessage::decode(&message.encode()).unwrap();
         assert_eq!(&read, message);
-        self.peers.apply(&read, &mut changes);
+        self.peers.apply(now_ms, &read, &mut changes);
         self.take(changes);
     }
 
@@ -78,6 +98,7 @@ impl Receiver {
                     self.sums.insert(key, sum.cast_signed());
                 }
                 UsageChange::Level(level) => self.levels.push(level),
+                UsageChange::Known(level) => self.known.push(level),
             }
         }
     }
@@ -141,6 +162,52 @@ fn a_counter_whose_beginning_was_not_seen_gives_its_level() {
     receiver.retain(|_| false);
     receiver.receive(&sender.message(30, [(key(0), counter(9_000, 60))]).unwrap());
     assert_eq!((receiver.sum(0), receiver.levels.as_slice()), (3, &[45, 60][..]));
+}
+
+#[test]
+fn a_counter_gives_its_level_with_each_message_once_it_is_known() {
+    let mut sender = UsagePublisher::new(RouterId(1));
+    let mut receiver = Receiver::default();
+    for (now_ms, total, level) in [(0, 10, 10), (50, 13, 12), (1_050, 13, 11), (2_050, 13, 0)] {
+        let message = sender.message(now_ms, [(key(0), counter(total, level))]);
+        receiver.receive(&message.unwrap());
+    }
+    assert_eq!((receiver.levels, receiver.known), (vec![10], vec![12, 11]));
+    assert_eq!(receiver.sums[&key(0)], 3);
+}
+
+#[test]
+fn totals_of_a_backlog_are_not_charged_at_once() {
+    const LEVEL: u64 = 60_000;
+    let mut sender = UsagePublisher::new(RouterId(1));
+    let mut receiver = Receiver::default();
+    let mut receive = |now_ms, sent_ms, receiver: &mut Receiver| {
+        let message = sender.message(sent_ms, [(key(0), counter(sent_ms, LEVEL))]);
+        receiver.receive_at(now_ms, &message.unwrap());
+    };
+    receive(1_000, 1_000, &mut receiver);
+    // The receiver was paused, and forgets the router before it reads what has come meanwhile.
+    receiver.retain(|_| false);
+    for sent_ms in (1_050..=26_000).step_by(50) {
+        receive(26_000, sent_ms, &mut receiver);
+    }
+    assert!(receiver.sum(0) <= 1_600, "{}", receiver.sum(0));
+    let charged = receiver.sum(0);
+    receive(26_600, 26_600, &mut receiver);
+    receive(26_650, 26_650, &mut receiver);
+    assert_eq!(receiver.sum(0), charged + 50);
+    assert!(receiver.levels.iter().all(|level| *level == LEVEL));
+}
+
+#[test]
+fn use_between_a_late_message_and_a_new_one_is_not_charged_at_once() {
+    let mut sender = UsagePublisher::new(RouterId(1));
+    let mut receiver = Receiver::default();
+    let late = sender.message(0, [(key(0), counter(5, 40))]).unwrap();
+    receiver.receive_at(30_000, &late);
+    let new = sender.message(30_050, [(key(0), counter(90_000, 45))]).unwrap();
+    receiver.receive_at(30_051, &new);
+    assert_eq!((receiver.sum(0), receiver.levels), (0, vec![40, 45]));
 }
 
 #[test]

@@ -150,6 +150,12 @@ impl RateBucket {
         let _ = self.change(|full_at| Some(full_at.max(now + debt)));
     }
 
+    /// Lowers the time until it is full.
+    pub(crate) fn lower(&self, microseconds: u64) {
+        let less = microseconds.saturating_mul(MICROSECOND);
+        let _ = self.change(|full_at| Some(full_at.saturating_sub(less)));
+    }
+
     /// Returns its use, for the other routers.
     pub(crate) fn usage(&self, now: u64, life: u64) -> BucketUse {
         let debt = self.full_at.load(Ordering::Relaxed).saturating_sub(now);
@@ -259,6 +265,11 @@ mod tests {
         assert_eq!(left(&bucket, rate), 10);
         bucket.take_elsewhere(i64::MAX, 0);
         assert_eq!(bucket.level(rate, 0).full_in, Duration::from_nanos(LONGEST_DEBT));
+        bucket.lower(1_000_000);
+        assert_eq!(
+            bucket.level(rate, 0).full_in,
+            Duration::from_nanos(LONGEST_DEBT - SECOND)
+        );
     }
 
     #[test]

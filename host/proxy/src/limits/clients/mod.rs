@@ -5,6 +5,7 @@
 //! module does not depend on the source of the keys.
 
 mod client_table;
+mod debt_excess;
 mod key;
 mod limit_clock;
 mod limits;
@@ -17,6 +18,7 @@ mod spec;
 mod usage_share;
 
 pub(crate) use self::client_table::Clients;
+pub use self::debt_excess::DebtExcess;
 pub use self::key::KeyHash;
 pub use self::limits::{BucketUse, ClientLimit};
 pub(crate) use self::metrics::ClientFamilies;

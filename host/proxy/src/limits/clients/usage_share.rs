@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::debt_excess::DebtExcess;
 use super::limit_clock::LimitClock;
 use super::limits::{BucketUse, ClientLimit};
 use super::principal::Principal;
@@ -54,6 +55,19 @@ impl ClientShare {
     pub fn adopt(&self, at: usize, limit: ClientLimit, debt_us: u64) {
         if let Some(client) = self.clients.get(at) {
             client.bucket(limit).adopt(debt_us, self.clock.now());
+        }
+    }
+
+    /// Lowers the debt of a client's limit that no other router has, if `excess` finds one at the debt that another
+    /// router states, in microseconds of refill.
+    pub fn compare(&self, at: usize, limit: ClientLimit, debt_us: u64, excess: &mut DebtExcess) {
+        let Some(client) = self.clients.get(at) else {
+            return;
+        };
+        let (bucket, now) = (client.bucket(limit), self.clock.now());
+        let own = bucket.usage(now, client.ledger.life);
+        if let Some(more) = excess.compare(now / 1_000, own, debt_us) {
+            bucket.lower(more);
         }
     }
 

@@ -1,0 +1,45 @@
+//! Settings of the exchange, and the times that follow from them.
+
+use std::time::Duration;
+
+use replicas::SuccessionSpec;
+
+use crate::exchange::millis;
+
+/// Shortest time between two messages with usage, as a multiple of that between two with gauges.
+const USAGE_FACTOR: u32 = 10;
+/// Silence after which a router is removed, as a multiple of the silence after which its loads fade.
+const FORGET_FACTOR: u32 = 6;
+
+/// Settings of the exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExchangeSpec {
+    /// Name of the fleet.
+    pub fleet: String,
+    /// Name of this router.
+    pub name: String,
+    /// Shortest time between two messages with gauges, while requests are held.
+    pub share_every: Duration,
+    /// Silence after which another router's loads fade.
+    pub dead_after: Duration,
+}
+
+impl ExchangeSpec {
+    /// Returns the silence after which a router is removed.
+    pub(crate) fn forget_after(&self) -> Duration {
+        self.dead_after * FORGET_FACTOR
+    }
+
+    /// Returns the shortest time between two messages with usage.
+    pub(crate) fn usage_every(&self) -> Duration {
+        self.share_every * USAGE_FACTOR
+    }
+
+    /// Returns the times beyond which a message with usage does not follow the one before. One message may be lost.
+    pub(crate) fn succession(&self) -> SuccessionSpec {
+        SuccessionSpec {
+            late_ms: millis(self.dead_after),
+            gap_ms: millis(2 * (self.dead_after + self.usage_every())),
+        }
+    }
+}
