@@ -114,11 +114,15 @@ impl<S: FleetSource> Exchange<S> {
                     share_at = Instant::now() + self.pace.pause(self.parts.spec.share_every);
                 }
                 event = bus.next() => {
+                    let was_connected = self.connection.is_some();
                     if self.handle_batch(event, &mut bus).await == Handled::Closed {
                         warn!("the bus between routers has ended; this router serves alone");
                         break;
                     }
                     share_at = share_at.min(Instant::now() + self.pace.pause(self.parts.spec.share_every));
+                    if self.connection.is_some() && !was_connected {
+                        beat_at = Instant::now();
+                    }
                 }
             }
         }
@@ -169,7 +173,11 @@ impl<S: FleetSource> Exchange<S> {
             }
             BusEvent::Message { subject, payload } => {
                 self.parts.metrics.received(payload.len());
+                let is_known = self.peers.has(subject.router);
                 let handled = self.receive(now_ms, subject, &payload);
+                if !is_known && self.peers.has(subject.router) {
+                    self.welcome();
+                }
                 return handled.unwrap_or_else(|| {
                     self.peers.refuse();
                     Handled::Other
@@ -178,6 +186,15 @@ impl<S: FleetSource> Exchange<S> {
             BusEvent::Closed => return Handled::Closed,
         }
         Handled::Other
+    }
+
+    /// Makes the next messages repeat all for a new router: until it has the use of the others, it would admit a whole
+    /// limit again.
+    fn welcome(&mut self) {
+        self.publisher.resend();
+        self.usage.resend();
+        self.slow_at.usage = Instant::now();
+        self.pace.changed_at = Instant::now();
     }
 
     /// Applies a message. Returns `None` if it cannot be read, or names another router than its subject: the server

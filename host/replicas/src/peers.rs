@@ -311,6 +311,12 @@ impl Peers {
         self.peers.get(&router).is_some_and(|peer| !peer.is_silent())
     }
 
+    /// Returns whether a router is known, heard or silent.
+    #[must_use]
+    pub fn has(&self, router: RouterId) -> bool {
+        self.peers.contains_key(&router)
+    }
+
     /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> PeerCounts {

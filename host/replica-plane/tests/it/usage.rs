@@ -89,6 +89,20 @@ async fn usage_reaches_the_other_routers_and_a_new_one_begins_with_the_level() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_router_has_the_use_of_the_others_at_once() {
+    let hub = Hub::default();
+    let one = Router::start(&hub, 1, 1);
+    pass(1_500).await;
+    one.used(500, 3);
+    pass(200).await;
+    // The next repetition is 800 ms away.
+    let two = Router::start(&hub, 2, 1);
+    pass(110).await;
+    let level = two.pool.limits.lock().unwrap().level;
+    assert_eq!((level, two.elsewhere()), (500, [0, 3]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn use_that_comes_late_is_not_charged_at_once() {
     const STALL_MS: u64 = 25_000;
     const STEP_MS: u64 = 50;
