@@ -10,6 +10,9 @@ use crate::exchange::millis;
 const USAGE_FACTOR: u32 = 10;
 /// Silence after which a router is removed, as a multiple of the silence after which its loads fade.
 const FORGET_FACTOR: u32 = 6;
+/// Silence after which a router is removed, at least. Where the bus hangs, its client notices within 8 s: routers that
+/// were removed before would not count among those by which limits are then divided.
+const LEAST_FORGET: Duration = Duration::from_secs(9);
 
 /// Settings of the exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub struct ExchangeSpec {
 impl ExchangeSpec {
     /// Returns the silence after which a router is removed.
     pub(crate) fn forget_after(&self) -> Duration {
-        self.dead_after * FORGET_FACTOR
+        LEAST_FORGET.max(self.dead_after * FORGET_FACTOR)
     }
 
     /// Returns the shortest time between two messages with usage.
@@ -40,6 +43,28 @@ impl ExchangeSpec {
         SuccessionSpec {
             late_ms: millis(self.dead_after),
             gap_ms: millis(2 * (self.dead_after + self.usage_every())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_router_is_removed_only_after_a_bus_that_hangs_is_left() {
+        // Three pings, one each 2 s, and up to 2 s before the first.
+        const LEFT_AFTER: Duration = Duration::from_secs(8);
+        for dead_after_ms in [1_000, 1_500, 60_000] {
+            let dead_after = Duration::from_millis(dead_after_ms);
+            let spec = ExchangeSpec {
+                fleet: String::new(),
+                name: String::new(),
+                share_every: Duration::from_millis(5),
+                dead_after,
+            };
+            assert!(spec.forget_after() > LEFT_AFTER);
+            assert!(spec.forget_after() >= 6 * dead_after);
         }
     }
 }
