@@ -11,6 +11,9 @@ use tokio::time::Instant;
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Time between two looks while no gauge changes, as a multiple of that while requests are held.
 const IDLE_FACTOR: u32 = 10;
+/// Maximum time between two looks while no gauge changes, unless that while they change is longer: all gauges are
+/// repeated each second.
+const MOST_IDLE: Duration = Duration::from_secs(1);
 /// The same while gauges change, and no router holds a request.
 const CALM_FACTOR: u32 = 2;
 
@@ -37,7 +40,7 @@ impl SharePace {
     /// Returns the time until the gauges are looked at again, where `every` is the shortest.
     pub(crate) fn pause(&self, every: Duration) -> Duration {
         if self.changed_at.elapsed() > IDLE_AFTER {
-            every * IDLE_FACTOR
+            (every * IDLE_FACTOR).min(MOST_IDLE.max(every * CALM_FACTOR))
         } else if self.holds_here || self.holds_elsewhere {
             every
         } else {
@@ -62,5 +65,9 @@ mod tests {
         assert_eq!(pace.pause(EVERY), EVERY);
         tokio::time::advance(2 * IDLE_AFTER).await;
         assert_eq!(pace.pause(EVERY), EVERY * IDLE_FACTOR);
+        for (every_ms, pause_ms) in [(100, 1_000), (400, 1_000), (1_000, 2_000)] {
+            let pause = pace.pause(Duration::from_millis(every_ms));
+            assert_eq!(pause, Duration::from_millis(pause_ms));
+        }
     }
 }
