@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod buckets;
+pub(crate) mod current_state;
 pub(crate) mod deadline;
 pub(crate) mod headers;
 pub(crate) mod idle_timeout;

@@ -15,8 +15,9 @@ use crate::dispatch::crashes::Crashes;
 use crate::dispatch::hashed_prompt::HashedPrompt;
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::request_head::RequestHead;
+use crate::dispatch::request_policies::RequestPolicies;
 use crate::dispatch::request_pool::RequestPool;
-use crate::dispatch::route_policies::{DecidingPolicy, RoutePolicies};
+use crate::dispatch::route_policies::DecidingPolicy;
 use crate::dispatch::settings::DecisionSettings;
 use crate::dispatch::split::{Handover, PdPool};
 use crate::fleet::catalog::RequestModel;
@@ -29,10 +30,9 @@ use crate::record::Trace;
 /// Inference request with its pool and its policies.
 pub(crate) struct InferenceRequest {
     pub(crate) pool: RequestPool,
-    /// Policies of the route that took the request.
-    pub(crate) policies: Arc<RoutePolicies>,
+    pub(crate) policies: RequestPolicies,
     pub(crate) settings: Arc<DecisionSettings>,
-    /// Arm that decides. `None` where the route has only one.
+    /// Arm that counts the request. `None` where the route has only one.
     pub(crate) assignment: Option<Assignment>,
     /// Head, its headers without those of the connection. Each attempt applies its pool's `authorization` to them.
     pub(crate) head: Box<RequestHead>,
@@ -126,19 +126,18 @@ impl InferenceRequest {
 
     /// Returns the policy that places that part of the request: its arm's, in every attempt.
     pub(crate) fn policy(&self, phase: Phase) -> &DecidingPolicy {
-        let arm = self.assignment.map_or(0, |assignment| assignment.arm);
-        self.policies.policy(phase, arm)
+        self.policies.deciding(phase)
     }
 
     /// Returns `true` if the name of the deciding policy is needed: by the client, or by the comparison with the
     /// route's shadows.
     pub(crate) fn reports_policy(&self) -> bool {
-        self.settings.decision_headers || self.policies.shadows.is_some()
+        self.settings.decision_headers || self.policies.at_arrival().shadows.is_some()
     }
 
     /// Enrolls the request in the experiment of the route, if there is one.
     pub(crate) fn enrollment(&self) -> Option<Enrollment> {
-        let trial = Arc::clone(self.policies.trial()?);
+        let trial = Arc::clone(self.policies.at_arrival().trial()?);
         Some(Enrollment::new(trial, self.assignment?, self.params.stream))
     }
 
@@ -169,7 +168,7 @@ impl InferenceRequest {
             queue: &self.pool().queue,
             workers: &self.pool().workers,
             model: &self.params.model,
-            objectives: &self.policies.objectives,
+            objectives: &self.policies.at_arrival().objectives,
             terms: &self.sender.terms,
             client: self.sender.client.as_deref(),
             arrived: self.head.arrived,
@@ -195,7 +194,7 @@ impl InferenceRequest {
             body_bytes: self.body.len() as u64,
             priority: self.params.priority,
             stream: self.params.stream,
-            ttft_target: ttft_target(&self.pool().queue, &self.policies.objectives),
+            ttft_target: ttft_target(&self.pool().queue, &self.policies.at_arrival().objectives),
         }
     }
 }

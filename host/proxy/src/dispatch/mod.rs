@@ -18,6 +18,7 @@ pub(crate) mod model_metrics;
 pub(crate) mod pool_state;
 pub(crate) mod queries;
 pub(crate) mod request_head;
+pub(crate) mod request_policies;
 pub(crate) mod request_pool;
 pub(crate) mod retry;
 pub(crate) mod route_policies;

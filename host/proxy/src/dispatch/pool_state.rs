@@ -1,7 +1,8 @@
 //! Pool of a snapshot: its workers, its queue, and the rules for its requests.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
+use crate::base::current_state::CurrentState;
 use crate::base::keep_alive::KeepAlive;
 use crate::base::timeouts::RequestLimits;
 use crate::dispatch::expectation::Expectation;
@@ -26,23 +27,7 @@ pub(crate) struct PoolState {
     pub(crate) limits: RequestLimits,
     pub(crate) metrics: PoolMetrics,
     /// State of the pool in the active snapshot.
-    pub(crate) current: Arc<CurrentPool>,
-}
-
-/// State of one pool in the active snapshot, kept over all snapshots. It is read after a wait, or where
-/// no worker is left.
-#[derive(Debug, Default)]
-pub(crate) struct CurrentPool(Mutex<Weak<PoolState>>);
-
-impl CurrentPool {
-    /// Returns the state. `None` before the first snapshot is active.
-    pub(crate) fn get(&self) -> Option<Arc<PoolState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
-    }
-
-    pub(crate) fn set(&self, state: &Arc<PoolState>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(state);
-    }
+    pub(crate) current: Arc<CurrentState<Self>>,
 }
 
 /// Sources of the knowledge about prompts.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use experiment::Assignment;
 use routing::{Phase, PolicyVersions};
 
+use crate::base::current_state::CurrentState;
 use crate::dispatch::shadow::Shadows;
 use crate::limits::admission::Objectives;
 use crate::observe::decided_by::VersionNames;
@@ -28,6 +29,8 @@ pub(crate) struct RoutePolicies {
     pub(crate) shadows: Option<Shadows>,
     /// Objectives of the route's requests.
     pub(crate) objectives: Objectives,
+    /// Policies of the route in the active snapshot.
+    pub(crate) current: Arc<CurrentState<Self>>,
 }
 
 /// Policy with its metrics.
@@ -91,6 +94,17 @@ impl RoutePolicies {
     /// Returns the policy of an arm that is not the control.
     fn canary(&self, arm: usize) -> Option<&DecidingPolicy> {
         self.canaries.get(arm.checked_sub(1)?)
+    }
+
+    /// Returns the arm of a request that had that arm of the route's policies `before`: that of the same canary, else
+    /// the control.
+    pub(crate) fn arm_after(&self, before: &Self, arm: usize) -> usize {
+        let name = before.canary(arm).map(|canary| canary.versions.name());
+        let position = name.and_then(|name| {
+            let mut canaries = self.canaries.iter();
+            canaries.position(|canary| canary.versions.name() == name)
+        });
+        position.map_or(0, |position| position + 1)
     }
 
     /// Assigns a request to an arm. `None` where there is one arm only.

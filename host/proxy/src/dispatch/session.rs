@@ -124,8 +124,11 @@ impl PlacementSession {
             entered?;
         }
         loop {
-            if self.admission.is_held() && self.may_move() {
-                request.pool.follow(&request.params.model).await;
+            if self.admission.is_held() {
+                request.policies.follow();
+                if self.may_move() {
+                    request.pool.follow(&request.params.model).await;
+                }
             }
             let released = request.pool().queue.controller.releases();
             let outcome = match request.progress.pinned {

@@ -30,6 +30,7 @@ use crate::dispatch::decide::decide;
 use crate::dispatch::hashed_prompt::HashedPrompt;
 use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest, RequestParams, RequestSender};
 use crate::dispatch::request_head::RequestHead;
+use crate::dispatch::request_policies::RequestPolicies;
 use crate::dispatch::request_pool::RequestPool;
 use crate::dispatch::router_view::HoldWindow;
 use crate::fleet::catalog::RequestModel;

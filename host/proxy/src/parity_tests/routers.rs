@@ -294,7 +294,7 @@ pub(super) async fn server_request(
             Arc::clone(pool),
             RequestModel::new(pool.workers.catalog.find("m")),
         ),
-        policies: Arc::clone(&snapshot.routes[0].policies),
+        policies: RequestPolicies::new(Arc::clone(&snapshot.routes[0].policies), 0),
         settings: Arc::clone(&snapshot.settings),
         assignment: None,
         head: Box::new(RequestHead {

@@ -14,6 +14,7 @@ use crate::dispatch::hashed_prompt::HashedPrompt;
 use crate::dispatch::inference_request::{DispatchProgress, InferenceRequest, RequestParams, RequestSender};
 use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::request_head::RequestHead;
+use crate::dispatch::request_policies::RequestPolicies;
 use crate::dispatch::request_pool::RequestPool;
 use crate::fleet::catalog::{self, RequestModel};
 use crate::limits::admission::{PriorityHint, RequestTerms};
@@ -121,7 +122,7 @@ pub(super) async fn prepare(
     let prompt = tokens.map(|tokens| HashedPrompt::new(tokens, served.adapter(), salt.as_deref()));
     Ok(InferenceRequest {
         pool: RequestPool::new(Arc::clone(pool), RequestModel::new(served)),
-        policies: Arc::clone(policies),
+        policies: RequestPolicies::new(Arc::clone(policies), arm),
         settings: Arc::clone(&snapshot.settings),
         assignment,
         head,

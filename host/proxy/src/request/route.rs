@@ -120,6 +120,7 @@ impl Route {
         let canaries = spec.trials.canaries.into_iter();
         let policies = RoutePolicies {
             route: index,
+            current: before.map_or_else(Arc::default, |before| Arc::clone(&before.current)),
             canaries: canaries.map(|canary| deciding(canary.policy)).collect(),
             trial,
             shadows,

@@ -19,7 +19,7 @@ pub(crate) fn begin_trace(request: &InferenceRequest) -> Option<Arc<Trace>> {
         model: &request.params.model,
         path: request.head.target.path(),
         pool: &request.pool().workers.name,
-        route: request.policies.route,
+        route: request.policies.at_arrival().route,
         prompt_tokens: request.params.prompt.as_ref().map(HashedPrompt::tokens),
         arrived: request.head.arrived,
         tokens_took: request.params.tokens_took,

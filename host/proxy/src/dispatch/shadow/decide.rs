@@ -20,7 +20,7 @@ use crate::observe::spans::ShadowDecision;
 
 /// Calls every shadow of the request's route.
 pub(super) fn all(sources: &DecisionSources, captured: &CapturedPlacement) {
-    let shadows = captured.request.policies.shadows.iter();
+    let shadows = captured.request.policies.at_arrival().shadows.iter();
     for (number, shadow) in shadows.flat_map(|shadows| &shadows.each).enumerate() {
         let view = ShadowView::new(sources, captured, &shadow.policy);
         let mut observer = ShadowObserver {

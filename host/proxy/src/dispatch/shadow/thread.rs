@@ -43,7 +43,7 @@ impl ShadowQueue {
     /// Captures a request that was just placed, if its route has shadows and it is in their share.
     pub(crate) fn offer(&self, view: &RouterView<'_>, decided: &DecidedPlacement<'_>) {
         let request = view.request;
-        let shadows = request.policies.shadows.as_ref();
+        let shadows = request.policies.at_arrival().shadows.as_ref();
         let Some(shadows) = shadows.filter(|shadows| shadows.take(request.seed())) else {
             return;
         };

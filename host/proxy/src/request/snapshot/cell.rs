@@ -97,10 +97,14 @@ impl Snapshot {
         self.tokenizing.set_limits();
     }
 
-    /// Makes the pools those that waiting requests move to.
+    /// Makes the pools and the policies those that waiting requests move to.
     fn set_current(&self) {
         for pool in &self.pools {
             pool.current.set(pool);
+        }
+        // The first of several routes with the same conditions takes the requests.
+        for route in self.routes.iter().rev() {
+            route.policies.current.set(&route.policies);
         }
     }
 
