@@ -79,9 +79,6 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         if !is_fallback {
             let metrics = &self.request.policy(call.facts().phase).metrics;
             metrics.decision_time.observe(took.as_secs_f64());
-            if let Ok(verdict) = answer.answer {
-                metrics.answered(kind(verdict));
-            }
         }
         if self.request.progress.trace.is_some() {
             self.record(took, call, candidates, answer);
@@ -96,6 +93,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         change: CircuitChange,
     ) {
         let deciding = self.request.policy(call.facts().phase);
+        deciding.metrics.decided(decided(decision));
         if change == CircuitChange::Closed {
             let version = &*chosen.version().id;
             info!(
@@ -291,5 +289,14 @@ fn kind(verdict: &Verdict) -> VerdictKind {
         Verdict::Queue(_) => VerdictKind::Queue,
         Verdict::Reject(_) => VerdictKind::Reject,
         Verdict::Pass => VerdictKind::Pass,
+    }
+}
+
+fn decided(decision: &Decision) -> VerdictKind {
+    match decision {
+        Decision::Route(_) => VerdictKind::Route,
+        Decision::Queue(_) => VerdictKind::Queue,
+        Decision::Reject(_) => VerdictKind::Reject,
+        Decision::Pass => VerdictKind::Pass,
     }
 }

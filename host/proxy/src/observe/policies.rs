@@ -41,7 +41,11 @@ impl PolicyFamilies {
 
 impl PolicyFamilies {
     pub(crate) fn register(&self, r: &mut Registry) {
-        r.register("policy_decisions", "Verdicts of a policy", self.decisions.clone());
+        r.register(
+            "policy_decisions",
+            "Valid verdicts of a policy",
+            self.decisions.clone(),
+        );
         r.register("policy_faults", "Failed calls of a policy", self.faults.clone());
         r.register(
             "policy_fallbacks",
@@ -111,7 +115,8 @@ pub(crate) struct PolicyMetrics {
 }
 
 impl PolicyMetrics {
-    pub(crate) fn answered(&self, verdict: VerdictKind) {
+    /// Counts a valid verdict.
+    pub(crate) fn decided(&self, verdict: VerdictKind) {
         self.decisions.0[verdict as usize].inc();
     }
 

@@ -81,6 +81,16 @@ async fn a_failing_policy_is_replaced_by_the_fallback() {
         router.metric(r#"conductor_policy_fallbacks_total{policy="scripted"}"#),
         3.0
     );
+    let decided = |verdict: &str| {
+        router.metric(&format!(
+            "conductor_policy_decisions_total{{policy=\"scripted\",verdict=\"{verdict}\"}}"
+        ))
+    };
+    assert_eq!(
+        (decided("route"), decided("pass")),
+        (0.0, 1.0),
+        "a refused verdict is no decision"
+    );
 }
 
 #[tokio::test]
