@@ -92,9 +92,78 @@ fn encode(policies: &[PolicyReport], page: &mut MetricPage<'_>) -> Result<(), fm
         "conductor_policy_circuit_openings",
         "Openings of a version's circuit after repeated faults",
         versions().map(|(policy, version)| (labels(policy, version), version.circuit.openings)),
+    )?;
+    page.counters(
+        "conductor_policy_log_lines_dropped",
+        "Log lines of a version that were dropped: it wrote more than 10 a second",
+        versions().map(|(policy, version)| (labels(policy, version), version.log_lines_dropped)),
     )
 }
 
 fn labels<'a>(policy: &'a str, version: &'a VersionReport) -> [(&'static str, &'a str); 2] {
     [("policy", policy), ("version", &version.id)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::library::{CircuitReport, LoadTimes, PipelineDecisions};
+    use crate::pipeline_report::PipelineReport;
+
+    #[derive(Debug)]
+    struct Undecided;
+
+    impl PipelineDecisions for Undecided {
+        fn count(&self) -> u64 {
+            0
+        }
+    }
+
+    fn version(id: &str, log_lines_dropped: u64) -> VersionReport {
+        VersionReport {
+            id: id.to_owned(),
+            state: VersionState::Active,
+            sha256: String::new(),
+            manifest: String::new(),
+            params: serde_json::Value::Null,
+            since_unix_ms: None,
+            calls: 0,
+            faults: BTreeMap::new(),
+            log_lines_dropped,
+            circuit: CircuitReport {
+                state: CircuitState::Closed.as_str(),
+                openings: 0,
+            },
+            load: LoadTimes {
+                compiled_us: 0,
+                instantiated_us: 0,
+                decided_256_us: 0.0,
+            },
+        }
+    }
+
+    #[test]
+    fn dropped_log_lines_are_counted_by_version() {
+        let pipeline = PipelineReport {
+            filters: Vec::new(),
+            scorers: Vec::new(),
+            pick: "max",
+            temperature: None,
+        };
+        let mut report = PolicyReport::of_pipeline("mine", "a", pipeline, Arc::new(Undecided));
+        report.versions = vec![version("a", 90), version("b", 0)];
+        let mut registry = Registry::default();
+        PolicyCollector::register(move || vec![report.clone()], &mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "conductor_policy_log_lines_dropped_total{policy=\"mine\",version=\"a\"} 90\n",
+            "conductor_policy_log_lines_dropped_total{policy=\"mine\",version=\"b\"} 0\n",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+    }
 }

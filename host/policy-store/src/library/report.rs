@@ -107,6 +107,9 @@ pub struct VersionReport {
     pub calls: u64,
     /// Failed calls by kind, with the answers that the router found invalid.
     pub faults: BTreeMap<&'static str, u64>,
+    /// Log lines that were dropped because it wrote too many.
+    #[serde(skip)]
+    pub log_lines_dropped: u64,
     /// Circuit breaker.
     pub circuit: CircuitReport,
     /// Times of its loading.
@@ -281,6 +284,7 @@ impl VersionReport {
             since_unix_ms: unix_ms(version.since),
             calls: stats.calls,
             faults,
+            log_lines_dropped: stats.log_lines_dropped,
             circuit: CircuitReport {
                 state: version.circuit.state().as_str(),
                 openings: version.circuit.openings(),
