@@ -66,6 +66,8 @@ impl LoggedWorker {
 pub struct Subject {
     /// Name in the configuration.
     pub name: String,
+    /// Id of the called version. `None` for the fallback.
+    pub version_id: Option<Arc<str>>,
     /// Component of the policy. `None` for a native one.
     pub origin: Option<Arc<Origin>>,
     /// Configuration of a pipeline.
@@ -99,12 +101,13 @@ impl Checked {
 }
 
 impl Subject {
-    /// Describes a policy.
+    /// Describes a policy. `version_id`: `None` for the fallback.
     #[must_use]
-    pub fn of(policy: &dyn Policy, all_columns: bool) -> Self {
+    pub fn of(policy: &dyn Policy, version_id: Option<&Arc<str>>, all_columns: bool) -> Self {
         let plan = policy.plan();
         Self {
             name: policy.name().to_owned(),
+            version_id: version_id.cloned(),
             origin: policy.origin().cloned(),
             pipeline: policy.pipeline().map(Arc::clone),
             plan: plan.clone(),
@@ -116,7 +119,7 @@ impl Subject {
         }
     }
 
-    /// Returns its heap bytes. The origin belongs to the policy.
+    /// Returns its heap bytes. The origin and the id belong to the version.
     fn bytes(&self) -> usize {
         let of = |plan: &FeaturePlan| {
             let names = plan.candidate().iter().map(|column| match column {
@@ -138,6 +141,7 @@ impl Subject {
             name: self.name.clone(),
             sha256: origin.map(|origin| origin.sha256.to_string()),
             version: origin.map(|origin| origin.version.to_string()),
+            version_id: self.version_id.as_deref().map(str::to_owned),
             params: origin.map(|origin| origin.params.to_string()),
             request_columns: request(&self.plan),
             columns: candidate(&self.plan),
@@ -256,6 +260,7 @@ mod tests {
         let bytes = |columns: &[&str]| {
             let subject = Subject {
                 name: "mine".to_owned(),
+                version_id: None,
                 origin: None,
                 pipeline: None,
                 plan: FeaturePlan::resolve(&[], columns).unwrap(),

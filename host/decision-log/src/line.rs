@@ -89,6 +89,9 @@ pub struct PolicyLine {
     pub sha256: Option<String>,
     /// Version in its manifest.
     pub version: Option<String>,
+    /// Id of the version, as on `/admin/policies`. `None` for the fallback, and in logs of older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub version_id: Option<String>,
     /// Parameters, a JSON object as text.
     pub params: Option<String>,
     /// Request columns of the policy; `?` for one unknown to this router.

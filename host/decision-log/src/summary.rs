@@ -6,9 +6,6 @@ use serde::Serialize;
 
 use crate::trace::{Progress, Trace};
 
-/// Characters of a version's id, as on the other pages.
-const ID_LENGTH: usize = 12;
-
 /// Summary of a request. Unknown values are null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RequestSummary {
@@ -50,7 +47,7 @@ pub struct SummarizedRequest {
 pub struct SummarizedDecision {
     /// Policy of the last call that is not the fallback's, if there is one.
     pub policy: Option<String>,
-    /// Beginning of the SHA-256 of its component.
+    /// Id of its version.
     pub version: Option<String>,
     /// Worker that answers.
     pub worker: Option<String>,
@@ -157,8 +154,6 @@ fn decision(progress: &Progress) -> SummarizedDecision {
     let calls = progress.calls.iter().map(|record| &record.call);
     let last = calls.clone().next_back();
     let own = calls.rev().find(|call| !call.is_fallback).or(last);
-    let origin = own.and_then(|call| call.subject.origin.as_ref());
-    let id = |sha256: &str| sha256.get(..ID_LENGTH).unwrap_or(sha256).to_owned();
     let (worker, prefill_worker) = match &progress.outcome {
         Some(outcome) => (outcome.worker.clone(), outcome.prefill.clone()),
         None => {
@@ -169,7 +164,7 @@ fn decision(progress: &Progress) -> SummarizedDecision {
     };
     SummarizedDecision {
         policy: own.map(|call| call.subject.name.clone()),
-        version: origin.map(|origin| id(&origin.sha256)),
+        version: own.and_then(|call| Some(call.subject.version_id.as_deref()?.to_owned())),
         worker,
         prefill_worker,
         calls: progress.calls.len() + progress.left_out,

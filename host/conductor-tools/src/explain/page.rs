@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::pipeline;
 
-/// Characters of a version's id, as in `/admin/policies`.
+/// Characters of the hash in a version's id.
 const ID_LENGTH: usize = 12;
 /// Column with the tokens of the prompt that a worker has.
 const MATCHED: &str = "prefix.any-tokens";
@@ -36,7 +36,7 @@ pub struct ExplainPage {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct CallPage {
     pub(super) policy: String,
-    /// The beginning of its SHA-256, or `native`.
+    /// Id of its version, or `native`.
     pub(super) version: String,
     /// The version it gives itself.
     pub(super) manifest_version: Option<String>,
@@ -201,8 +201,11 @@ pub(crate) fn candidates(call: &ExplainedCall) -> Vec<CandidatePage> {
     call.workers.iter().enumerate().map(candidate).collect()
 }
 
-/// Returns the id of a recorded version.
+/// Returns the id of a recorded version. Older logs have no ids, so it is the beginning of the hash there.
 pub(crate) fn version_id(policy: &PolicyLine) -> String {
+    if let Some(id) = &policy.version_id {
+        return id.clone();
+    }
     let id = policy
         .sha256
         .as_deref()

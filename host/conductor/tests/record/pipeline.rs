@@ -85,10 +85,14 @@ async fn decisions_of_a_pipeline_repeat_bit_for_bit_for_each_of_its_scorers_and_
         );
     }
 
+    let policies = router.admin("/admin/policies").await.unwrap();
+    let listed = policies["policies"].as_array().unwrap().iter();
+    let mixed = listed.clone().find(|policy| policy["name"] == "mixed").unwrap();
+    let version = format!("mixed@{}", mixed["version"].as_str().unwrap());
     let admin = router.admin.base().to_owned();
     let run = conductor(&["explain", &id, "--admin", &admin]).await;
     for line in [
-        "mixed@pipeline",
+        &*version,
         "score of tier-weight",
         "score of lora-affinity",
         "figure",

@@ -247,11 +247,11 @@ impl CallObserver<'_> {
         let Some(trace) = &self.request.progress.trace else {
             return;
         };
-        let policy: &dyn Policy = match answer.policy {
-            CalledPolicy::Version(chosen) => &*chosen.version().policy,
-            CalledPolicy::Fallback => &self.sources.fallback,
+        let (policy, version): (&dyn Policy, _) = match answer.policy {
+            CalledPolicy::Version(chosen) => (&*chosen.version().policy, Some(&chosen.version().id)),
+            CalledPolicy::Fallback => (&self.sources.fallback, None),
         };
-        let subject = Subject::of(policy, trace.all_columns());
+        let subject = Subject::of(policy, version, trace.all_columns());
         let more_numbers = if trace.all_columns() {
             call.recorded_columns(&subject.more, candidates)
         } else {

@@ -61,6 +61,7 @@ async fn of_a_request_that_was_held_many_times_the_placing_call_is_explained() {
     assert_eq!((held.calls.len(), held.left_out), (32, 9));
     let attempts = [&held.calls[0], held.calls.last().unwrap()].map(|call| call.decision.attempt);
     assert_eq!(attempts, [0, 40]);
+    assert_eq!(held.calls[0].policy.version_id.as_deref(), Some("native"));
     let decided = &held.calls.last().unwrap().decision.decided;
     assert!(matches!(decided, Some(DecidedLine::Route { .. })), "{decided:?}");
 }
