@@ -55,9 +55,9 @@ use self::loading::{LoadFinished, LoadJob, LoadOrder, Loading};
 pub use self::origin::ComponentOrigin;
 pub use self::policy_commit::{PolicyCommit, SwappedPolicy};
 pub use self::prepared::{Outcome, Prepared, PreparedPolicy};
-pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
 #[cfg(test)]
 pub(crate) use self::report::{CircuitReport, LoadTimes};
+pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
 pub use self::saved_rollback::VersionIdentity;
 pub use self::shared_hold::{HoldState, SharedHold};
 pub use self::version::LoadedVersion;

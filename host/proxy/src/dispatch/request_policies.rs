@@ -43,8 +43,8 @@ impl RequestPolicies {
         self.now().route.is_by_phase()
     }
 
-    /// Leaves the decisions to the policies of the route in the active snapshot. A canary stays the request's own by its
-    /// name. Where it is gone, the control decides.
+    /// Leaves the decisions to the policies of the route in the active snapshot. The request keeps its canary by name.
+    /// Where that is gone, the control decides.
     pub(crate) fn follow(&self) {
         let now = self.now();
         let next = now.route.current.get();
