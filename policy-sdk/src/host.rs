@@ -12,6 +12,8 @@ pub trait Host {
 
     /// Returns, for each candidate in row order, the tokens of the longest prefix of this prompt on `tier` or
     /// a faster one. The `prefix.*` columns carry the same numbers without a call.
+    ///
+    /// Empty while the prompt's tokens are unknown: use `get`, not an index.
     fn matched(&self, tier: Tier) -> Vec<u32>;
 
     /// Returns the number of candidates that hold at least the first `tokens` tokens of this prompt, on any

@@ -100,6 +100,22 @@ fn index_queries_follow_the_columns() {
     assert_eq!(fleet.matched(Tier::Device), [0, 64, 0]);
     assert_eq!(fleet.matched(Tier::Disk), [0, 64, 32]);
     assert_eq!((fleet.holders(32), fleet.holders(33)), (2, 1));
+    fleet.offer(&["a"]);
+    assert!(
+        fleet.matched(Tier::Disk).is_empty(),
+        "no match of a candidate is known"
+    );
+    assert_eq!(fleet.holders(0), 0);
+}
+
+#[test]
+fn matches_of_an_unknown_prompt_are_an_empty_list() {
+    let mut fleet = Scenario::new(["a", "b"]);
+    assert!(fleet.matched(Tier::Device).is_empty());
+    fleet.set("a", "prefix.any-tokens", f64::NAN);
+    assert!(fleet.matched(Tier::Disk).is_empty());
+    fleet.set("a", "prefix.any-tokens", 0.0);
+    assert_eq!(fleet.matched(Tier::Disk), [0, 0]);
 }
 
 #[test]

@@ -11,8 +11,13 @@ use crate::instance::Instance;
 use crate::load_error::LoadError;
 use crate::synthetic::{InputRecipe, NumberSource, SyntheticCall};
 
-/// Candidates of each trial. The last size is repeated, so that the timed call has its memory already.
-const SIZES: [usize; 4] = [1, 16, 256, 256];
+/// Candidates and numbers of each trial. The last trial is repeated, so that the timed call has its memory already.
+const TRIALS: [(usize, NumberSource); 4] = [
+    (1, NumberSource::SomeUnknown),
+    (16, NumberSource::UnknownPrompt),
+    (256, NumberSource::SomeUnknown),
+    (256, NumberSource::SomeUnknown),
+];
 
 /// Failure of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -52,10 +57,10 @@ pub(crate) fn probe(
     budget: CallBudget,
 ) -> Result<Duration, LoadError> {
     let mut took = Duration::ZERO;
-    for (trial, candidates) in (1..).zip(SIZES) {
+    for (trial, (candidates, numbers)) in (1..).zip(TRIALS) {
         let recipe = InputRecipe {
             candidates,
-            numbers: NumberSource::SomeUnknown,
+            numbers,
             ..InputRecipe::USUAL
         };
         let call = SyntheticCall::new(plan, recipe, trial);

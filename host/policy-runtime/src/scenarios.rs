@@ -106,6 +106,11 @@ fn everyday() -> Vec<Scenario> {
         ),
         filled("all-unknown", "every number is NaN", NumberSource::All(f64::NAN)),
         filled(
+            "unknown-prompt",
+            "no token of the prompt is known",
+            NumberSource::UnknownPrompt,
+        ),
+        filled(
             "overloaded",
             "a thousand times the load",
             NumberSource::Overloaded,
@@ -215,7 +220,9 @@ fn filled(name: &'static str, about: &'static str, numbers: NumberSource) -> Sce
 mod tests {
     use std::collections::BTreeSet;
 
-    use routing::{CANDIDATE_CATALOGUE, LeastLoaded, Policy, PolicyDescription, REQUEST_CATALOGUE, check};
+    use routing::{
+        CANDIDATE_CATALOGUE, LeastLoaded, Policy, PolicyDescription, REQUEST_CATALOGUE, Tier, check,
+    };
 
     use super::*;
 
@@ -252,6 +259,28 @@ mod tests {
             let call = scenario.call(fallback.plan());
             let verdict = fallback.decide(&call.input(&call.request(1))).unwrap();
             assert!(check(verdict, call.offer()).is_ok(), "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_prompt_has_an_empty_list_of_matches_beside_known_loads() {
+        let plan = FeaturePlan::resolve(
+            &["request.prompt-tokens", "prefix.best-tokens"],
+            &["prefix.any-tokens", "worker.weight"],
+        )
+        .unwrap();
+        for scenario in Scenario::all(&plan) {
+            let call = scenario.call(&plan);
+            let request = call.request(1);
+            let input = call.input(&request);
+            let is_unknown = ["unknown-prompt", "all-unknown"].contains(&scenario.name);
+            let rows = if is_unknown { 0 } else { scenario.candidates() };
+            assert_eq!(input.queries.matched(Tier::Disk).len(), rows, "{}", scenario.name);
+            if is_unknown {
+                assert_eq!(input.queries.holders(0), 0, "{}", scenario.name);
+                assert!(input.numbers[..3].iter().all(|number| number.is_nan()));
+                assert_eq!(input.numbers[3].is_nan(), scenario.name == "all-unknown");
+            }
         }
     }
 

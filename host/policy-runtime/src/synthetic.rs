@@ -49,8 +49,21 @@ pub(crate) enum NumberSource {
     Overloaded,
     /// A busy fleet in which every worker holds the same prefix.
     SharedPrefix,
+    /// A busy fleet and a prompt whose tokens are unknown: no matches in columns or queries.
+    UnknownPrompt,
     /// Drawn from [`GARBAGE`].
     Garbage,
+}
+
+impl NumberSource {
+    /// Returns `true` if the prompt's tokens are known, so that queries have matches.
+    fn knows_prompt(self) -> bool {
+        match self {
+            Self::UnknownPrompt => false,
+            Self::All(number) => !number.is_nan(),
+            _ => true,
+        }
+    }
 }
 
 /// Composition of a synthetic fleet.
@@ -122,9 +135,9 @@ impl SyntheticCall {
             // An idle fleet has all its workers, and a new request may still be held.
             RequestFeature::PoolWorkers if recipe.numbers == NumberSource::Idle => recipe.candidates as f64,
             RequestFeature::HoldLeftMs if recipe.numbers == NumberSource::Idle => HOLD_LEFT_MS,
-            RequestFeature::PromptTokens => source.or(f64::from(PROMPT)),
-            RequestFeature::PrefixKey(tokens) => source.or(mixed(*tokens as usize).into()),
-            RequestFeature::PrefixBest => source.or(held.iter().max().copied().unwrap_or(0).into()),
+            RequestFeature::PromptTokens => source.of_prompt(PROMPT),
+            RequestFeature::PrefixKey(tokens) => source.of_prompt(mixed(*tokens as usize)),
+            RequestFeature::PrefixBest => source.of_prompt(held.iter().max().copied().unwrap_or(0)),
             feature => source.draw(request_unit(*feature)),
         }));
         for (row, role) in roles.iter().enumerate() {
@@ -133,7 +146,7 @@ impl SyntheticCall {
                 CandidateFeature::Weight => source.or(1.0 + (row % 2) as f64),
                 CandidateFeature::PrefixDevice
                 | CandidateFeature::PrefixHost
-                | CandidateFeature::PrefixAny => source.or(f64::from(held[row])),
+                | CandidateFeature::PrefixAny => source.of_prompt(held[row]),
                 CandidateFeature::NameHash => source.or(f64::from(mixed(row))),
                 CandidateFeature::Unknown => f64::NAN,
                 feature => source.draw(candidate_unit(feature)),
@@ -151,7 +164,7 @@ impl SyntheticCall {
             queries: Arc::new(SyntheticInput {
                 ids: (0..).map(WorkerId).take(recipe.candidates).collect(),
                 roles: roles.clone(),
-                held,
+                held: recipe.numbers.knows_prompt().then_some(held),
             }),
             roles,
             numbers,
@@ -232,11 +245,20 @@ impl NumberGenerator {
             NumberSource::Usual
             | NumberSource::Idle
             | NumberSource::Overloaded
-            | NumberSource::SharedPrefix => usual,
+            | NumberSource::SharedPrefix
+            | NumberSource::UnknownPrompt => usual,
             NumberSource::SomeUnknown if self.random.next().is_multiple_of(UNKNOWN_SHARE) => f64::NAN,
             NumberSource::SomeUnknown => usual,
             NumberSource::All(number) => number,
             NumberSource::Garbage => GARBAGE[self.random.next() as usize % GARBAGE.len()],
+        }
+    }
+
+    /// Returns a number of the prompt's tokens, unless a fixed value is set.
+    fn of_prompt(&mut self, usual: u32) -> f64 {
+        match self.numbers {
+            NumberSource::UnknownPrompt => f64::NAN,
+            _ => self.or(usual.into()),
         }
     }
 
@@ -286,7 +308,8 @@ fn candidate_unit(feature: &CandidateFeature) -> &'static str {
 struct SyntheticInput {
     ids: Vec<WorkerId>,
     roles: Vec<Role>,
-    held: Vec<u32>,
+    /// Prompt tokens that each worker holds. `None` if the prompt's tokens are unknown.
+    held: Option<Vec<u32>>,
 }
 
 /// Returns a worker of a synthetic fleet.
@@ -309,11 +332,12 @@ impl DecisionQueries for SyntheticInput {
     }
 
     fn matched(&self, _: Tier) -> Vec<u32> {
-        self.held.clone()
+        self.held.clone().unwrap_or_default()
     }
 
     fn holders(&self, tokens: u32) -> u32 {
-        self.held.iter().filter(|held| **held >= tokens).count() as u32
+        let held = self.held.iter().flatten();
+        held.filter(|held| **held >= tokens).count() as u32
     }
 
     fn header(&self, _: &str) -> Option<String> {

@@ -32,7 +32,7 @@ impl Host for Scenario {
             Tier::Host => "prefix.host-tokens",
             Tier::Disk => "prefix.any-tokens",
         };
-        if self.batch.is_some() {
+        if self.batch.is_some() || !self.knows_prompt() {
             return Vec::new();
         }
         self.offered_numbers(feature)

@@ -346,6 +346,18 @@ impl Scenario {
         &mut self.workers[id as usize]
     }
 
+    /// Returns whether the prompt's tokens are known: a match of a candidate is set.
+    fn knows_prompt(&self) -> bool {
+        let tiers = ["prefix.device-tokens", "prefix.host-tokens", "prefix.any-tokens"];
+        let known = |id: &WorkerId| {
+            let numbers = &self.workers[*id as usize].numbers;
+            tiers
+                .iter()
+                .any(|tier| numbers.get(*tier).is_some_and(|tokens| !tokens.is_nan()))
+        };
+        self.offered.iter().any(known)
+    }
+
     fn offered_numbers(&self, feature: &str) -> impl Iterator<Item = f64> {
         let plan = |id: &WorkerId| self.workers[*id as usize].numbers.get(feature).copied();
         self.offered

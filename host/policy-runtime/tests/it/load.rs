@@ -239,6 +239,16 @@ fn more_memory_than_the_limit_is_refused_at_load() {
 }
 
 #[test]
+fn a_policy_that_indexes_the_empty_list_of_an_unknown_prompt_is_not_loaded() {
+    let error = load(&engine(), &component(include_str!("../wat/indexes.wat"))).unwrap_err();
+    let LoadError::Probe { candidates, source } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((candidates, source.kind()), (16, FaultKind::Trap));
+    assert!(source.what().contains("index_out_of_bounds"), "{source}");
+}
+
+#[test]
 fn a_policy_that_fails_its_trial_is_not_loaded() {
     let trial = |from: &str, to: &str| {
         let case = include_str!("../wat/behaviours.wat").replace(from, to);
