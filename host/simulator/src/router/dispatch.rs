@@ -6,7 +6,7 @@ use placement::{PrefixMatches, WorkerPlacement};
 use routing::{EventKind, Role};
 
 use super::bookings::{Booking, WorkerShare};
-use super::events::RouterEvent;
+use super::events::{RouterEvent, worker_number};
 use super::index::TracePrompt;
 use super::noted_request::NotedRequest;
 use super::placement::Placement;
@@ -184,15 +184,16 @@ impl Router {
         });
     }
 
-    /// Records an event of a worker.
+    /// Records an event of a worker. As in the server, a join has the role as its number.
     pub(super) fn note_worker(&mut self, at_us: u64, kind: EventKind, worker: usize) {
+        let worker = &self.state.fleet.workers()[worker];
         self.events.note(&RouterEvent {
             kind,
             at_us,
             seq: 0,
             session: None,
-            worker: &self.state.fleet.workers()[worker],
-            number: f64::NAN,
+            worker,
+            number: worker_number(kind, worker),
         });
     }
 }

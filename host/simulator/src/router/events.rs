@@ -42,6 +42,14 @@ pub(super) struct RouterEvent<'a> {
     pub(super) number: f64,
 }
 
+/// Returns the number of a worker's event: the role of one that joined, as in the column `worker.role`.
+pub(super) fn worker_number(kind: EventKind, worker: &Worker) -> f64 {
+    match kind {
+        EventKind::Joined => worker.spec().role.number(),
+        _ => f64::NAN,
+    }
+}
+
 impl EventDispatcher {
     /// Returns a dispatcher for which all workers have joined at the start.
     pub(super) fn new(listeners: Vec<Arc<dyn EventListener>>, workers: &[Arc<Worker>]) -> Self {
@@ -65,7 +73,7 @@ impl EventDispatcher {
                 seq: 0,
                 session: None,
                 worker,
-                number: f64::NAN,
+                number: worker_number(EventKind::Joined, worker),
             });
         }
         dispatcher

@@ -103,6 +103,21 @@ fn failures_and_abandoned_requests_have_events() {
 }
 
 #[test]
+fn a_worker_that_joins_has_its_role_as_the_number() {
+    let (mut router, subscriber) = listening(&roles(&[Role::Prefill, Role::Decode]), route(0));
+    router.tick(0);
+    router.gone(1_000, 1);
+    router.back(2_000, 1);
+    router.tick(3_000);
+    let events = subscriber.events.lock().unwrap();
+    let joined = events.iter().filter(|(kind, ..)| *kind == EventKind::Joined);
+    let roles: Vec<_> = joined.map(|(_, _, worker, number)| (*worker, *number)).collect();
+    assert_eq!(roles, [(0, 1.0), (1, 2.0), (1, 2.0)]);
+    let left = events.iter().find(|(kind, ..)| *kind == EventKind::Left);
+    assert!(left.is_some_and(|(.., number)| number.is_nan()));
+}
+
+#[test]
 fn policies_tick_when_they_requested_it() {
     let (mut router, subscriber) = listening(&workers(1), route(0));
     assert_eq!(router.tick(0), Some(1_000_000));
