@@ -13,3 +13,4 @@ mod components;
 mod look;
 mod new;
 mod parameters;
+mod replay;

@@ -103,6 +103,9 @@ fn replay(
         } else if !recorded.line.fallback {
             compared.compare(&recorded, &mut report.other);
         }
+        if report.gives_up() {
+            break;
+        }
     }
     report.read(&log);
     Ok(report)

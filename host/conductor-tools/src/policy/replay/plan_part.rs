@@ -12,7 +12,7 @@ use routing::{
 
 use super::columns::{Columns, resolved};
 use super::log::RecordedDecision;
-use super::replay_same::{RepeatReport, is_of_its_moment};
+use super::replay_same::{RepeatReport, is_of_its_moment, ran_out_of_time};
 
 /// Part of a scorer in a recorded decision.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +56,7 @@ impl RepeatReport {
             policy.score_replaying(input, &transcript)
         });
         self.nanoseconds.push(took);
+        self.timed_out += u64::from(ran_out_of_time(&replayed));
         let replayed_as = match &replayed {
             Err(Divergence::Truncated) => {
                 self.not_repeatable += 1;

@@ -22,6 +22,9 @@ pub(super) struct RepeatReport {
     pub(super) diverged: u64,
     /// Decisions that were not recorded in full, or ran out of time or instances then.
     pub(super) not_repeatable: u64,
+    /// Decisions that ran out of time in the replay.
+    #[serde(skip)]
+    pub(super) timed_out: u64,
     /// The first that came out otherwise.
     pub(super) first_difference: Option<Difference>,
     #[serde(skip)]
@@ -51,6 +54,7 @@ impl RepeatReport {
             policy.decide_replaying(input, &transcript)
         });
         self.nanoseconds.push(took);
+        self.timed_out += u64::from(ran_out_of_time(&replayed));
         let replayed_as = match &replayed {
             Ok(answer) if is_same(recorded, answer) => {
                 self.identical += 1;
@@ -98,6 +102,11 @@ impl RepeatReport {
 pub(super) fn is_of_its_moment(fault: Option<&FaultLine>) -> bool {
     let of_its_moment = [FaultKind::Deadline, FaultKind::NoInstance].map(FaultKind::as_str);
     fault.is_some_and(|fault| of_its_moment.contains(&&*fault.kind))
+}
+
+/// Returns true if the policy was interrupted.
+pub(super) fn ran_out_of_time<T>(replayed: &Result<Result<T, PolicyFault>, Divergence>) -> bool {
+    matches!(replayed, Ok(Err(fault)) if fault.kind == FaultKind::Deadline)
 }
 
 fn is_same(recorded: &RecordedDecision, replayed: &Result<Verdict, PolicyFault>) -> bool {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use policy_runtime::PolicySettings;
+use routing::FaultKind;
 use serde::Serialize;
 
 use super::log::Log;
@@ -11,6 +12,9 @@ use super::replay_same::RepeatReport;
 use super::replay_with::ComparisonReport;
 use crate::Exit;
 use crate::policy::component::ComponentFile;
+
+/// Decisions that run out of time before a replay ends early. Each takes seconds, and a log has many.
+const MOST_TIMED_OUT: u64 = 5;
 
 /// All of it.
 #[derive(Debug, Serialize)]
@@ -30,6 +34,8 @@ pub(super) struct ReplayReport {
     pub(super) as_scorer: RepeatReport,
     /// Decisions of other policies.
     pub(super) other: ComparisonReport,
+    /// Set if the replay ended before the log did, since too many decisions ran out of time.
+    ended_early: bool,
     /// Times of one decision, without reading the log.
     time: Option<Times>,
 }
@@ -55,11 +61,20 @@ impl ReplayReport {
             again: RepeatReport::default(),
             as_scorer: RepeatReport::default(),
             other: ComparisonReport::default(),
+            ended_early: false,
             time: None,
         }
     }
 
-    /// Adds the totals of a log that was read to its end.
+    /// Returns true if so many decisions ran out of time that the rest would, and notes the early end.
+    pub(super) fn gives_up(&mut self) -> bool {
+        let of_others = self.other.faults.get(FaultKind::Deadline.as_str());
+        let timed_out = self.again.timed_out + self.as_scorer.timed_out + of_others.copied().unwrap_or(0);
+        self.ended_early = timed_out >= MOST_TIMED_OUT;
+        self.ended_early
+    }
+
+    /// Adds the totals of a log, as far as it was read.
     pub(super) fn read(&mut self, log: &Log<'_>) {
         self.decisions = log.decisions;
         self.outcomes = log.outcomes;
@@ -80,11 +95,11 @@ impl ReplayReport {
         });
     }
 
-    /// Returns true if every repeatable decision of its own had the same result, and at least one decision could be
-    /// made.
+    /// Returns true if every repeatable decision of its own had the same result, at least one decision could be
+    /// made, and the log was read to its end.
     pub(super) fn exit(&self) -> Exit {
         let differ = |again: &RepeatReport| again.different + again.diverged > 0;
-        if differ(&self.again) || differ(&self.as_scorer) || self.time.is_none() {
+        if differ(&self.again) || differ(&self.as_scorer) || self.time.is_none() || self.ended_early {
             Exit::Failure
         } else {
             Exit::Success
@@ -101,6 +116,12 @@ impl fmt::Display for ReplayReport {
             write!(f, ", {} lines that cannot be read", self.unreadable_lines)?;
         }
         writeln!(f)?;
+        if self.ended_early {
+            writeln!(
+                f,
+                "ended early: {MOST_TIMED_OUT} decisions ran out of time; `conductor policy check` looks for the cause"
+            )?;
+        }
         if self.again.decisions > 0 {
             writeln!(f, "\nits own decisions: {}", self.again.decisions)?;
             self.again.fmt(f)?;
