@@ -7,6 +7,7 @@ use simulator::{Outcome, Quantiles, Recording, RouterSpec, RunSpec};
 
 use crate::simulate::contestant::Contestant;
 use operator_tools::table::{Side, Table};
+use operator_tools::units::UNKNOWN;
 
 /// The two, of the requests that have both.
 #[derive(Debug, Clone, Serialize)]
@@ -186,24 +187,62 @@ impl fmt::Display for Measured {
             table.row(row(format!("{title}, measured"), &pair.measured));
             table.row(row(format!("{title}, simulated"), &pair.simulated));
             let figures = [error.mean, error.p50, error.p90, error.p99];
-            let figures = figures.map(|error| format!("{:+.1} %", 100.0 * error));
+            let figures = figures.map(|error| known(error, |error| format!("{:+.1} %", 100.0 * error)));
             table.row([vec!["error".to_owned()], figures.to_vec()].concat());
         }
         let hits = &self.token_hit_ratio;
         writeln!(
             f,
-            "{table}\n{}: {} requests, half of them off by less than {:.1} %. Cached {:.1} % measured, {:.1} % simulated.",
+            "{table}\n{}: {} requests, half of them off by less than {}. Cached {} measured, {} simulated.",
             self.policy,
             self.ttft_ms.measured.count,
-            100.0 * self.median_ttft_error,
-            100.0 * hits.measured,
-            100.0 * hits.simulated,
+            percent(self.median_ttft_error),
+            percent(hits.measured),
+            percent(hits.simulated),
         )
     }
 }
 
 fn row(title: String, quantiles: &Quantiles) -> Vec<String> {
     let figures = [quantiles.mean, quantiles.p50, quantiles.p90, quantiles.p99];
-    let figures = figures.map(|figure| format!("{figure:.1}"));
+    let figures = figures.map(|figure| known(figure, |figure| format!("{figure:.1}")));
     [vec![title], figures.to_vec()].concat()
+}
+
+fn percent(share: f64) -> String {
+    known(share, |share| format!("{:.1} %", 100.0 * share))
+}
+
+/// Formats a figure, with a dash for one that no request defines.
+fn known(figure: f64, format: impl Fn(f64) -> String) -> String {
+    match figure.is_finite() {
+        true => format(figure),
+        false => UNKNOWN.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_no_request_are_dashes() {
+        let none = quantiles(&[]);
+        let measured = Measured {
+            policy: "mine".to_owned(),
+            ttft_error: errors(&none),
+            gap_error: errors(&none),
+            ttft_ms: none,
+            gap_ms: none,
+            median_ttft_error: f64::NAN,
+            token_hit_ratio: Pair {
+                measured: 0.5,
+                simulated: f64::NAN,
+            },
+        };
+        let text = measured.to_string();
+        assert!(!text.contains("NaN"), "{text}");
+        let end = "mine: 0 requests, half of them off by less than -. Cached 50.0 % measured, - simulated.\n";
+        assert!(text.ends_with(end), "{text}");
+    }
 }
