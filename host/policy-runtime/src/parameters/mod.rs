@@ -22,6 +22,8 @@ const MOST: usize = 256;
 const MOST_BYTES: usize = 4 << 10;
 /// Most choices of one parameter.
 const MOST_CHOICES: usize = 256;
+/// Largest relative error of a default: bounds are exact, and the text of a default may have 15 digits.
+const ROUNDING: f64 = 1e-12;
 /// Longest unit that is kept, in bytes.
 const UNIT_BYTES: usize = 64;
 /// Longest description that is kept, in bytes.
@@ -156,7 +158,7 @@ impl Parameter {
             return Err(ParameterError::EmptyRange { name, least, most });
         }
         let bound = |bound: f64| bound.is_finite().then_some(bound);
-        let parameter = Self {
+        let mut parameter = Self {
             kind: ParameterKind::read(described.kind),
             default: default(&name, &described.default)?,
             unit: one_line(&described.unit, UNIT_BYTES),
@@ -166,6 +168,7 @@ impl Parameter {
             about: one_line(&described.about, ABOUT_BYTES),
             name,
         };
+        parameter.unround_default();
         match parameter
             .default
             .as_ref()
@@ -173,6 +176,21 @@ impl Parameter {
         {
             Some(type_fault) => Err(ParameterError::DefaultRefused(type_fault)),
             None => Ok(parameter),
+        }
+    }
+
+    /// Replaces a default that is a bound but for the rounding of its text by that bound.
+    fn unround_default(&mut self) {
+        let Some(number) = self.default.as_ref().and_then(Value::as_f64) else {
+            return;
+        };
+        let bound = match (self.least, self.most) {
+            (Some(least), _) if number < least => least,
+            (_, Some(most)) if number > most => most,
+            _ => return,
+        };
+        if (number - bound).abs() <= bound.abs() * ROUNDING {
+            self.default = Some(bound.into());
         }
     }
 }

@@ -117,6 +117,27 @@ fn every_fault_is_reported_in_one_run() {
 }
 
 #[test]
+fn a_default_that_is_a_bound_may_have_15_digits() {
+    let share = |default, least, most| {
+        let described = parameters::Parameter {
+            least,
+            most,
+            ..described("share", "number", default)
+        };
+        Parameter::read_all(vec![described]).map(|read| read[0].default.clone())
+    };
+    let (third, two_thirds) = (1.0 / 3.0, 2.0 / 3.0);
+    let above = share("6.66666666666667e-1", third, two_thirds);
+    assert_eq!(above.unwrap(), Some(two_thirds.into()));
+    let below = share("3.33333333333333e-1", third, two_thirds);
+    assert_eq!(below.unwrap(), Some(third.into()));
+    let within = share("6.66666666666666e-1", third, two_thirds);
+    assert_eq!(within.unwrap().unwrap().to_string(), "0.666666666666666");
+    share("6.6666666667e-1", third, two_thirds).unwrap_err();
+    share("3.3333333333e-1", third, two_thirds).unwrap_err();
+}
+
+#[test]
 fn a_description_that_cannot_be_is_refused() {
     let check = |parameters: Vec<parameters::Parameter>, error: &str| {
         let refused = Parameter::read_all(parameters).expect_err(error);
