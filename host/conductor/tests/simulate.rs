@@ -311,6 +311,87 @@ fn decode_workers_of_a_log_may_refuse() {
     );
 }
 
+/// Policy that routes to the worker with the label `gold = "1"`, and rejects a request without such a worker.
+const GOLD: &str = r#"
+(data (i32.const 48) "label.gold")
+(data (i32.const 128)
+  "\00\00\00\00" "\00\00\00\00\00\00\00\00" "\98\00\00\00\01\00\00\00" "\00\00\00\00" "\30\00\00\00\0a\00\00\00")
+(func (export "conductor:policy/policy@0.1.0#configure") (param i32 i32) (result i32) (i32.const 128))
+(func (export "conductor:policy/schedule@0.1.0#schedule")
+  (param $seq i64) (param i32 i64 i32 i32) (param $ids i32) (param $count i32) (param $numbers i32) (param i32)
+  (result i32)
+  (local $row i32)
+  (loop $next
+    (if (f64.eq
+          (f64.load (i32.add (local.get $numbers) (i32.mul (local.get $row) (i32.const 8)))) (f64.const 1))
+      (then (return (call $route (local.get $row) (f64.const 1)))))
+    (local.set $row (i32.add (local.get $row) (i32.const 1)))
+    (br_if $next (i32.lt_u (local.get $row) (local.get $count))))
+  (i32.store8 (i32.const 1024) (i32.const 2))
+  (i32.store (i32.const 1032) (i32.const 503))
+  (i32.store (i32.const 1036) (i32.const 0))
+  (i32.store (i32.const 1040) (i32.const 16))
+  (i32.store (i32.const 1044) (i32.const 11))
+  (i32.const 1024))"#;
+
+#[test]
+fn workers_of_a_log_keep_their_weights_and_labels() {
+    let worker = |id: u32, name: &str, weight: f64, labels: Value| json!({ "worker": { "id": id, "name": name, "role": "mixed", "weight": weight, "labels": labels } });
+    let mut lines = vec![
+        json!({ "log": { "schema": 1, "conductor": "0", "run": "1", "unix-us": 0 } }),
+        worker(0, "a", 1.0, json!({})),
+        worker(1, "b", 2.0, json!({ "gold": "1" })),
+        json!({ "policy": {
+            "id": 1, "name": "mine", "sha256": "ab", "version": "1", "params": "{}",
+            "request-columns": [], "columns": [], "more-request-columns": [], "more-columns": [],
+        } }),
+    ];
+    for seq in 1..=20_u64 {
+        let at_us = seq * 1_000_000;
+        lines.push(json!({ "decision": {
+            "request": "r", "seq": seq, "attempt": 0, "phase": "mixed", "session": null, "now-us": 0, "unix-us": at_us,
+            "model": "m", "path": "/v1/completions", "pool": "chat", "route": 1, "policy": 1, "fallback": false,
+            "ids": [0, 1], "numbers": [], "verdict": "pass", "took-us": 5.0,
+            "decided": { "route": { "worker": 1, "prefill": null } },
+        } }));
+        lines.push(json!({ "outcome": {
+            "request": "r", "seq": seq, "unix-us": at_us + 90_000, "outcome": "complete", "status": 200, "worker": "b",
+            "prefill": null, "ttft-ms": 40.0, "duration-ms": 90.0, "prompt-tokens": 37, "matched-tokens": 16,
+            "cached-tokens": 5, "output-tokens": 9, "block-tokens": 16, "blocks": "00000000000a0000000000ff",
+        } }));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("decisions.jsonl");
+    let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let prelude = include_str!("../../policy-runtime/tests/wat/prelude.wat");
+    let module = wat::parse_str(format!("(module {GOLD} {prelude})")).unwrap();
+    let policy = folder.path().join("gold.wasm");
+    std::fs::write(&policy, policy_component::componentise(&module).unwrap()).unwrap();
+    let args = [
+        policy.to_str().unwrap(),
+        "ttft-queue",
+        "--profile",
+        "paper",
+        "--log",
+        path.to_str().unwrap(),
+    ];
+    let report = json(&args);
+    assert_eq!(report["rows"][0]["served"], 20, "{report}");
+    assert_eq!(
+        report["rows"][0]["imbalance"], 2.0,
+        "one of two workers has them all"
+    );
+    let about = &report["recording"]["about"];
+    assert_eq!(about["weights-differ"], true, "{about}");
+    assert_eq!(
+        about["unknown-numbers"],
+        json!({ "request.ttft-target-ms": ["ttft-queue"] })
+    );
+    let printed = String::from_utf8(simulate(&args).stdout).unwrap();
+    assert!(printed.contains("weights differ"), "{printed}");
+}
+
 #[test]
 fn a_report_has_the_inputs_it_was_made_with() {
     let report = json(

@@ -24,12 +24,14 @@ pub use profile::{
 pub use request::{AfterAnswer, Request, Trace};
 pub use router::{
     BusCut, CostSource, Knowledge, Policies, QueueSpec, RouterBalance, RouterCounts, RouterDeath, RouterSpec,
-    SharingSpec,
+    SharingSpec, UNKNOWN_NUMBERS,
 };
 #[doc(hidden)]
 pub use router::{ProbedRequest, RouterProbe};
 pub use run::{Failure, RunSpec, run};
-pub use spec::{CacheTiming, ClusterSpec, FetchRule, QueueOrder, RESEARCH_BLOCKS, Transfers, WorkerSpec};
+pub use spec::{
+    CacheTiming, ClusterSpec, FetchRule, QueueOrder, RESEARCH_BLOCKS, Transfers, WorkerIdentity, WorkerSpec,
+};
 pub use trace::{
     Lengths, LineError, Mix, MixOptions, RecordedRequest, Recording, TraceError, TraceFacts, UnknownMix,
 };

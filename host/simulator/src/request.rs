@@ -1,5 +1,7 @@
 //! Traces: requests with their lengths, arrivals and prefixes, without text.
 
+use std::sync::Arc;
+
 /// Requests in the order of their arrival.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
@@ -32,6 +34,8 @@ pub struct Request {
     pub after: Option<AfterAnswer>,
     /// Number of its tenant, if the trace has tenants ([`Trace::assign_tenants`]).
     pub tenant: Option<u32>,
+    /// Requested model; empty in a trace without models.
+    pub model: Arc<str>,
 }
 
 /// Arrival of a request after an earlier one, whose answer its client read before.

@@ -1,5 +1,7 @@
 //! Specification of a cluster, and the parts that the model leaves out.
 
+use std::collections::BTreeMap;
+
 use routing::Role;
 
 use crate::profile::Profile;
@@ -49,6 +51,19 @@ pub struct WorkerSpec {
     pub speed: f64,
     /// Bandwidth of its link, in gigabits a second.
     pub link_gbps: f64,
+    /// Identity in a recorded fleet. `None` for a worker that is named by role and index, with its speed as the weight.
+    pub identity: Option<WorkerIdentity>,
+}
+
+/// Name, weight and labels of a recorded worker, which policies read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerIdentity {
+    /// Name in the configuration, unique in a cluster.
+    pub name: String,
+    /// Weight in the configuration. The speed is not derived from it.
+    pub weight: f64,
+    /// Labels in the configuration.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Rule for fetching a prompt's cached prefix from another worker.
@@ -110,6 +125,7 @@ impl WorkerSpec {
             kv_tokens: profile.kv_capacity_tokens(),
             speed: 1.0,
             link_gbps: profile.link_gbps(),
+            identity: None,
         }
     }
 }

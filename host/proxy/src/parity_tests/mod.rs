@@ -221,6 +221,7 @@ impl DrawnState {
                 output_tokens: 10,
                 blocks: blocks.into(),
                 grown_blocks: Box::default(),
+                model: "".into(),
                 session: None,
                 after: None,
                 tenant: None,

@@ -171,6 +171,7 @@ mod tests {
             blocks: [number, 100 + number].into(),
             session: None,
             grown_blocks: Box::default(),
+            model: "".into(),
             after: None,
             tenant: None,
         };

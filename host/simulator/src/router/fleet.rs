@@ -1,11 +1,12 @@
 //! Fleet of a router: the server's own workers with their loads, and their presence and health.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use routing::{EngineReport, Fleet, Role, Worker, WorkerId, WorkerSpec};
 
 use crate::engine::EngineLoad;
-use crate::spec::ClusterSpec;
+use crate::spec::{ClusterSpec, WorkerIdentity};
 
 /// Longest that a worker is kept away from, however often it failed, in microseconds.
 const LONGEST_REST_US: u64 = 60_000_000;
@@ -39,11 +40,18 @@ impl SimFleet {
                 Role::Prefill if !cluster.decode => Role::Mixed,
                 role => role,
             };
-            let name = format!("{}-{at}", worker.role.as_str());
+            let WorkerIdentity { name, weight, labels } =
+                worker.identity.clone().unwrap_or_else(|| WorkerIdentity {
+                    name: format!("{}-{at}", worker.role.as_str()),
+                    weight: worker.speed,
+                    labels: BTreeMap::new(),
+                });
             let url = format!("http://{name}");
+            let labels = labels.into_iter();
             WorkerSpec {
                 role,
-                weight: worker.speed,
+                weight,
+                labels: labels.map(|(key, value)| (key.into(), value.into())).collect(),
                 ..WorkerSpec::mixed(name, url)
             }
         });

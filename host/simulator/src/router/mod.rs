@@ -32,5 +32,7 @@ pub(crate) use self::placement::Placement;
 pub use self::probe::{ProbedRequest, RouterProbe};
 pub(crate) use self::replicas::Routers;
 pub use self::sharing_spec::{BusCut, SharingSpec};
-pub use self::spec::{CostSource, Knowledge, Policies, QueueSpec, RouterBalance, RouterDeath, RouterSpec};
+pub use self::spec::{
+    CostSource, Knowledge, Policies, QueueSpec, RouterBalance, RouterDeath, RouterSpec, UNKNOWN_NUMBERS,
+};
 pub(crate) use self::state::ArrivedRequest;

@@ -170,13 +170,14 @@ impl SimulatedColumns<'_> {
     }
 }
 
-/// Queries of a policy about one request. A trace has no headers and no model.
+/// Queries of a policy about one request. A trace has no headers.
 #[derive(Debug)]
 pub(super) struct TraceQueries {
     reader: IndexReader,
     prompt: Arc<TracePrompt>,
     workers: Arc<[Arc<Worker>]>,
     waiters: Arc<Mutex<WaitersByWorker>>,
+    model: Arc<str>,
 }
 
 impl QuerySource for TraceQueries {
@@ -201,7 +202,7 @@ impl QuerySource for TraceQueries {
     }
 
     fn model(&self) -> &str {
-        ""
+        &self.model
     }
 
     fn path(&self) -> &str {
@@ -230,7 +231,7 @@ impl RequestView for RouterView<'_> {
     }
 
     /// Returns the values of the request. A trace does not record the longest answer, the priority and the target of its
-    /// requests.
+    /// requests: [`UNKNOWN_NUMBERS`](crate::UNKNOWN_NUMBERS).
     fn values(&self) -> RequestValues {
         let tokens = self.placed.request.prompt_tokens;
         RequestValues {
@@ -261,6 +262,7 @@ impl RequestView for RouterView<'_> {
             prompt: Arc::clone(self.placed.prompt),
             workers: self.state.fleet.shared_workers(),
             waiters: Arc::clone(&self.state.waiters),
+            model: Arc::clone(&self.placed.request.model),
         }
     }
 }

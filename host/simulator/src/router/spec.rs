@@ -2,10 +2,17 @@
 
 use std::sync::Arc;
 
-use routing::{Phase, Policy, PolicyVersions};
+use routing::{Phase, Policy, PolicyVersions, RequestFeature};
 
 use super::sharing_spec::SharingSpec;
 use crate::profile::Profile;
+
+/// Numbers of a request that no trace has: they are unknown in a simulation.
+pub const UNKNOWN_NUMBERS: [RequestFeature; 3] = [
+    RequestFeature::MaxTokens,
+    RequestFeature::Priority,
+    RequestFeature::TtftTargetMs,
+];
 
 /// Cache knowledge of a router.
 #[derive(Debug, Clone, Copy, PartialEq)]

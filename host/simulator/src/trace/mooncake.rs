@@ -220,6 +220,7 @@ fn request(line: &str, predecessors: &mut HashMap<u64, Option<u64>>) -> Result<R
         session: line.session_id,
         after: None,
         grown_blocks: Box::default(),
+        model: "".into(),
         tenant: line.tenant_id,
     })
 }
@@ -273,6 +274,7 @@ mod tests {
             blocks: blocks.into(),
             session: None,
             grown_blocks: Box::default(),
+            model: "".into(),
             after: None,
             tenant: None,
         };
@@ -345,6 +347,7 @@ mod tests {
                     session,
                     after: None,
                     grown_blocks: Box::default(),
+                    model: "".into(),
                     tenant: session.map(|session| (session % 7) as u32),
                 }
             });

@@ -85,6 +85,7 @@ mod tests {
             blocks: Box::new([0]),
             session: None,
             grown_blocks: Box::default(),
+            model: "".into(),
             after: None,
             tenant: None,
         };

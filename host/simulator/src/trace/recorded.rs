@@ -1,6 +1,7 @@
 //! Recording of a router: its trace, and the measured outcomes of its requests. The caller has read the log.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::mooncake::MOST_TOKENS;
 use crate::outcome::{End, Outcome, RequestOutcome, WorkerUse};
@@ -35,6 +36,8 @@ pub struct RecordedRequest {
     pub prefill: Option<usize>,
     /// Tokens of the prompt that were not computed, if known.
     pub cached_tokens: Option<u32>,
+    /// Requested model.
+    pub model: Arc<str>,
 }
 
 /// Trace with the measured outcomes of its requests.
@@ -74,6 +77,7 @@ impl Recording {
                     session: request.session,
                     after,
                     tenant: None,
+                    model: request.model,
                 }
             });
         let trace = Trace {
@@ -253,6 +257,7 @@ mod tests {
             worker: 0,
             prefill: None,
             cached_tokens: None,
+            model: "".into(),
         }
     }
 

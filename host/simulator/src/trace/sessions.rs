@@ -106,6 +106,7 @@ mod tests {
             blocks: (*blocks).into(),
             session: *session,
             grown_blocks: Box::default(),
+            model: "".into(),
             after: None,
             tenant: None,
         };

@@ -4,11 +4,12 @@ mod measured;
 mod report;
 mod requests;
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use routing::Role;
-use simulator::{ClusterSpec, Fit, Profile, Recording, RunSpec, StepWork, WorkerSpec};
+use simulator::{ClusterSpec, Fit, Profile, Recording, RunSpec, StepWork, UNKNOWN_NUMBERS, WorkerSpec};
 
 use self::measured::Measured;
 pub use self::measured::{LogAccuracy, MeasuredFigure};
@@ -81,6 +82,8 @@ impl RecordedTrace {
             left_out: pool.left_out,
             with_blocks: facts.with_blocks as f64 / requests,
             before_decision_ms: facts.before_ms / requests,
+            weights_differ: weights_differ(&pool.workers),
+            unknown_numbers: BTreeMap::new(),
             fit: fit.as_ref().map(FitReport::of),
         };
         Ok(Some(Self {
@@ -97,26 +100,29 @@ impl RecordedTrace {
         Some(Profile::Fitted(self.fit.as_ref()?.profile.clone()))
     }
 
-    /// Returns the log's workers, decode workers last. With `requested`, returns so many workers that do everything. Each
-    /// has so many blocks in its cache.
+    /// Returns the log's workers, decode workers last, each with so many blocks in its cache. With `requested`, returns
+    /// so many workers that do everything: the first of the log, or copies of them besides.
     pub(super) fn cluster(&self, requested: Option<u32>, cache_blocks: usize) -> anyhow::Result<ClusterSpec> {
-        let mut roles: Vec<Role> = self.workers.iter().map(|worker| worker.role).collect();
-        roles.sort_by_key(|role| *role == Role::Decode);
+        let mut workers = self.workers.clone();
+        workers.sort_by_key(|worker| worker.role == Role::Decode);
         if let Some(requested) = requested {
-            if roles.iter().any(|role| *role != Role::Mixed) {
+            if workers.iter().any(|worker| worker.role != Role::Mixed) {
                 bail!(
                     "failed to take --workers: those of the log compute prompts or write answers; it says how many of each"
                 );
             }
-            roles.resize(requested as usize, Role::Mixed);
+            workers = with_copies(&workers, requested as usize);
         }
         let profile = Profile::default();
-        let worker = |role| match role {
-            Role::Decode => WorkerSpec::of(&profile, role, 0),
-            role => WorkerSpec::of(&profile, role, cache_blocks),
+        let worker = |LoggedWorker { role, identity }| WorkerSpec {
+            identity: Some(identity),
+            ..match role {
+                Role::Decode => WorkerSpec::of(&profile, role, 0),
+                role => WorkerSpec::of(&profile, role, cache_blocks),
+            }
         };
         Ok(ClusterSpec {
-            workers: roles.into_iter().map(worker).collect(),
+            workers: workers.into_iter().map(worker).collect(),
             ..ClusterSpec::mixed(0, cache_blocks, None)
         })
     }
@@ -139,7 +145,10 @@ impl RecordedTrace {
             .map(|own| Measured::of(&self.recording, own, spec))
             .transpose()?;
         Ok(RecordedReport {
-            about: self.about,
+            about: About {
+                unknown_numbers: unknown_numbers(contestants)?,
+                ..self.about
+            },
             measured,
         })
     }
@@ -187,12 +196,49 @@ impl RecordedTrace {
     }
 }
 
+/// Returns the first so many workers; where there are not as many, copies of them with names of their own besides.
+fn with_copies(workers: &[LoggedWorker], count: usize) -> Vec<LoggedWorker> {
+    let mut all: Vec<LoggedWorker> = workers.iter().cycle().take(count).cloned().collect();
+    let mut names: HashSet<String> = workers
+        .iter()
+        .map(|worker| worker.identity.name.clone())
+        .collect();
+    for (at, copy) in all.iter_mut().enumerate().skip(workers.len()) {
+        let name = &mut copy.identity.name;
+        while !names.insert(name.clone()) {
+            *name = format!("{name}-{at}");
+        }
+    }
+    all
+}
+
 /// Returns the room for running requests. Without a cache they have room all the same.
 fn room_tokens(cache_tokens: u64, block_tokens: u32) -> u64 {
     match cache_tokens < u64::from(block_tokens) {
         true => CACHE_TOKENS,
         false => cache_tokens,
     }
+}
+
+/// Returns whether two of the workers have different weights.
+fn weights_differ(workers: &[LoggedWorker]) -> bool {
+    workers
+        .windows(2)
+        .any(|pair| pair[0].identity.weight != pair[1].identity.weight)
+}
+
+/// Returns the numbers that policies read and no log has, each with those policies.
+fn unknown_numbers(contestants: &[Contestant]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    let mut readers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for contestant in contestants {
+        let policy = contestant.load()?;
+        let features = policy.plan().request().iter();
+        for feature in features.filter(|feature| UNKNOWN_NUMBERS.contains(feature)) {
+            let name = feature.name().to_owned();
+            readers.entry(name).or_default().push(contestant.label.clone());
+        }
+    }
+    Ok(readers)
 }
 
 /// Returns the work of a step. By default, only workers that do everything split prompts, as in the simulation.
@@ -252,7 +298,34 @@ fn block_tokens(pool: &LoggedPool, facts: &PartFacts) -> anyhow::Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use simulator::WorkerIdentity;
+
     use super::*;
+
+    fn worker(name: &str, role: Role) -> LoggedWorker {
+        let identity = WorkerIdentity {
+            name: name.to_owned(),
+            weight: 2.0,
+            labels: BTreeMap::from([("of".to_owned(), name.to_owned())]),
+        };
+        LoggedWorker { role, identity }
+    }
+
+    #[test]
+    fn workers_besides_those_of_the_log_are_copies_with_names_of_their_own() {
+        let logged = ["a", "b", "a-2"].map(|name| worker(name, Role::Mixed));
+        assert_eq!(with_copies(&logged, 2), logged[..2]);
+        let more = with_copies(&logged, 7);
+        assert_eq!(more[..3], logged);
+        let names: HashSet<&String> = more.iter().map(|worker| &worker.identity.name).collect();
+        assert_eq!(names.len(), 7);
+        let labels: Vec<&str> = more
+            .iter()
+            .map(|worker| worker.identity.labels["of"].as_str())
+            .collect();
+        assert_eq!(labels, ["a", "b", "a-2", "a", "b", "a-2", "a"]);
+        assert!(more.iter().all(|worker| worker.identity.weight == 2.0));
+    }
 
     #[test]
     fn running_requests_have_room_without_a_cache() {
@@ -265,10 +338,7 @@ mod tests {
 
     #[test]
     fn mixed_workers_beside_decode_workers_compute_whole_prompts() {
-        let worker = |role| LoggedWorker {
-            name: String::new(),
-            role,
-        };
+        let worker = |role| worker("", role);
         let (alone, beside) = ([worker(Role::Mixed)], [worker(Role::Mixed), worker(Role::Decode)]);
         assert_eq!(step_work(&alone, None), StepWork::Both);
         assert_eq!(step_work(&alone, Some(0)), StepWork::Either);

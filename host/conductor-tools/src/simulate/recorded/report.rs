@@ -1,5 +1,6 @@
 //! Report on a decision log, and on the error of the model against the measurements.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -42,6 +43,12 @@ pub(super) struct About {
     pub(super) with_blocks: f64,
     /// Mean time between arrival and first decision, in milliseconds: not simulated.
     pub(super) before_decision_ms: f64,
+    /// Set if the workers' weights differ. Their speeds are equal without `--worker-speeds`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) weights_differ: bool,
+    /// Numbers that simulated policies read and that are unknown in a simulation, with the policies.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) unknown_numbers: BTreeMap<String, Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fit: Option<FitReport>,
 }
@@ -131,6 +138,15 @@ impl fmt::Display for About {
                 "Left out: {}; {} of any pool have no decision, and {} lines were unreadable.",
                 self.left_out, self.without_decision, self.unreadable_lines
             )?;
+        }
+        if self.weights_differ {
+            writeln!(
+                f,
+                "The workers' weights differ, and their speeds do not unless --worker-speeds gives them."
+            )?;
+        }
+        for (number, policies) in &self.unknown_numbers {
+            writeln!(f, "Unknown here: `{number}`, which {} read.", policies.join(", "))?;
         }
         self.fit.as_ref().map_or(Ok(()), |fit| write!(f, "{fit}"))
     }

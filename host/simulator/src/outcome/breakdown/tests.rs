@@ -14,6 +14,7 @@ fn breakdown(cases: &[Case]) -> Breakdown {
         blocks: [].into(),
         session: Some(*session),
         grown_blocks: Box::default(),
+        model: "".into(),
         after: None,
         tenant: Some(*tenant),
     };

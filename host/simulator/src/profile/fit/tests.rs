@@ -55,6 +55,7 @@ fn recording_on(workers: usize, trace: &Trace, chunk_tokens: Option<u32>) -> Rec
             worker: course.worker?,
             prefill: None,
             cached_tokens: Some(course.cached_tokens),
+            model: "".into(),
         })
     });
     Recording::of("known", trace.block_tokens, workers, recorded.collect())
@@ -116,6 +117,7 @@ fn prompts_of_one_length_leave_the_cost_of_a_step_to_be_found() {
         blocks: [2 * number, 2 * number + 1].into(),
         session: None,
         grown_blocks: Box::default(),
+        model: "".into(),
         after: None,
         tenant: None,
     };

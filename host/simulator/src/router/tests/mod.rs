@@ -168,6 +168,7 @@ fn request(prompt_tokens: u32, blocks: &[u64]) -> Request {
         blocks: blocks.into(),
         session: None,
         grown_blocks: Box::default(),
+        model: "".into(),
         after: None,
         tenant: None,
     }

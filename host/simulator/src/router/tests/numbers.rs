@@ -122,6 +122,7 @@ fn the_requests_own_numbers_are_those_of_its_trace() {
         at_us: 4_000,
         session: Some(7),
         grown_blocks: Box::default(),
+        model: "".into(),
         after: None,
         tenant: None,
         ..request(1_000, &[1, 2])

@@ -1,11 +1,13 @@
 //! Cache knowledge of a router.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use routing::{Tier, WorkerId};
 
 use super::*;
 use crate::router::Knowledge;
+use crate::spec::WorkerIdentity;
 
 const PREFIX: [&str; 3] = ["prefix.device-tokens", "prefix.host-tokens", "prefix.any-tokens"];
 
@@ -30,6 +32,32 @@ fn by_events(lag_us: u64, loss: f64) -> RouterSpec {
         expect_us: 0,
         ..knowing(Knowledge::Events { lag_us, loss })
     }
+}
+
+#[test]
+fn a_recorded_worker_has_its_name_weight_and_labels_and_a_request_its_model() {
+    let mut cluster = workers(2);
+    cluster.workers[1].speed = 3.0;
+    cluster.workers[1].identity = Some(WorkerIdentity {
+        name: "w1".to_owned(),
+        weight: 2.0,
+        labels: BTreeMap::from([("gold".to_owned(), "1".to_owned())]),
+    });
+    let policy = Scripted::new(&[], &["label.gold", "worker.weight"], |input| {
+        assert_eq!(input.queries.model(), "m");
+        let names = [0, 1].map(|id| input.queries.worker(WorkerId(id)).unwrap().spec().name.clone());
+        assert_eq!(names, ["mixed-0", "w1"].map(Into::into));
+        route(1)
+    });
+    let mut router = router(&cluster, &policy, &RouterSpec::default());
+    let request = Request {
+        model: "m".into(),
+        ..some_request()
+    };
+    router.place(0, arrives(0, &request), 0);
+    let numbers = policy.numbers();
+    assert!(numbers[0].is_nan());
+    assert_eq!(numbers[1..], [1.0, 1.0, 2.0]);
 }
 
 #[test]

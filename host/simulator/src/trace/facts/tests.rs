@@ -13,6 +13,7 @@ fn trace(requests: &[(u32, u32, &[u64])]) -> Trace {
         blocks: blocks.into(),
         session: None,
         grown_blocks: Box::default(),
+        model: "".into(),
         after: None,
         tenant: None,
     };

@@ -30,6 +30,7 @@ pub(super) fn arrange(sessions: Vec<Session>, options: &MixOptions) -> Vec<Reque
                     blocks: turn.blocks,
                     session: Some(number),
                     grown_blocks: Box::default(),
+                    model: "".into(),
                     after: None,
                     tenant: None,
                 });

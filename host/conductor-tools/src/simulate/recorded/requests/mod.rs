@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::bail;
 use decision_log::{
@@ -9,7 +10,7 @@ use decision_log::{
 };
 use routing::Role;
 use serde::Serialize;
-use simulator::RecordedRequest;
+use simulator::{RecordedRequest, WorkerIdentity};
 
 use crate::policy::{LogError, LogLines};
 
@@ -68,8 +69,8 @@ pub(super) struct PartFacts {
 /// A worker of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LoggedWorker {
-    pub(super) name: String,
     pub(super) role: Role,
+    pub(super) identity: WorkerIdentity,
 }
 
 /// A policy of the log.
@@ -116,6 +117,7 @@ struct Placing {
     first_us: u64,
     dispatched_us: Option<u64>,
     session: Option<u64>,
+    model: Arc<str>,
     policy: Option<LoggedPolicy>,
 }
 
@@ -198,6 +200,7 @@ impl LoggedRequests {
             first_us,
             dispatched_us: None,
             session: session.and_then(|session| u64::from_str_radix(session, 16).ok()),
+            model: line.model.as_str().into(),
             policy: None,
         });
         let is_placed = matches!(line.decided, Some(DecidedLine::Route { .. }));
@@ -230,7 +233,9 @@ impl LoggedPool {
         }
         let index = |name: &Option<String>| {
             let name = name.as_ref()?;
-            self.workers.iter().position(|worker| worker.name == *name)
+            self.workers
+                .iter()
+                .position(|worker| worker.identity.name == *name)
         };
         let (Some(worker), Some(dispatched_us), Some(policy)) =
             (index(&line.worker), placing.dispatched_us, &placing.policy)
@@ -267,6 +272,7 @@ impl LoggedPool {
             worker,
             prefill,
             cached_tokens: cached.or(line.matched_tokens),
+            model: Arc::clone(&placing.model),
         });
         Ok(())
     }
@@ -317,8 +323,11 @@ impl LoggedPool {
 
     /// Records a worker that could be chosen.
     fn has(&mut self, worker: &LoggedWorker) {
-        match self.workers.iter_mut().find(|known| known.name == worker.name) {
-            Some(known) => known.role = worker.role,
+        let is_it = |known: &&mut LoggedWorker| known.identity.name == worker.identity.name;
+        match self.workers.iter_mut().find(is_it) {
+            // A reload may have changed it.
+            Some(known) if known != worker => known.clone_from(worker),
+            Some(_) => {}
             None => self.workers.push(worker.clone()),
         }
     }
@@ -327,8 +336,12 @@ impl LoggedPool {
 impl From<WorkerLine> for LoggedWorker {
     fn from(line: WorkerLine) -> Self {
         Self {
-            name: line.name,
             role: line.role.0,
+            identity: WorkerIdentity {
+                name: line.name,
+                weight: line.weight.0,
+                labels: line.labels,
+            },
         }
     }
 }

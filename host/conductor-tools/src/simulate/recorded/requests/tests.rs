@@ -86,6 +86,7 @@ fn a_request_follows_its_decisions_and_its_outcome() {
         worker: 1,
         prefill: None,
         cached_tokens: Some(16),
+        model: "m".into(),
     };
     assert_eq!(pool.requests, [expected]);
     let facts = pool.first(None).unwrap();
