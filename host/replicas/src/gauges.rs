@@ -115,10 +115,12 @@ impl WorkerGauges {
         limited
     }
 
-    /// Returns whether there is less in flight than before, so that a request might find room.
-    pub(crate) fn has_less_than(&self, before: &Self) -> bool {
+    /// Returns whether a held request might find room that it did not have before: there is less in flight, or the first
+    /// held request is gone and was not sent to the worker.
+    pub(crate) fn gives_room_since(&self, before: &Self) -> bool {
         let less = |at: usize| self.totals[at] < before.totals[at];
-        less(0) || less(2)
+        let is_gone = self.first_order() > before.first_order() && self.totals[0] <= before.totals[0];
+        less(0) || less(2) || is_gone
     }
 }
 
@@ -184,6 +186,23 @@ mod tests {
         assert_eq!((both.held().requests(), both.held().work_up_to(256)), (1, 100));
         assert_eq!(both.first_order(), 5.0);
         assert!(!both.is_zero() && WorkerGauges::default().is_zero());
+    }
+
+    #[test]
+    fn room_is_given_by_less_in_flight_and_by_a_held_request_that_is_gone_unsent() {
+        let held = gauges(3, 900);
+        let unheld = WorkerGauges {
+            first_order: NO_ORDER,
+            ..held
+        };
+        assert!(unheld.gives_room_since(&held));
+        assert!(!held.gives_room_since(&unheld) && !held.gives_room_since(&held));
+        assert!(gauges(2, 900).gives_room_since(&held));
+        let sent = WorkerGauges {
+            first_order: NO_ORDER,
+            ..gauges(4, 900)
+        };
+        assert!(!sent.gives_room_since(&held));
     }
 
     #[test]

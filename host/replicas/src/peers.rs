@@ -442,7 +442,7 @@ impl Peers {
                 .to_bits();
         }
         publish(&self.workers[slot], &self.sums[slot]);
-        if new.has_less_than(old) {
+        if new.gives_room_since(old) {
             self.freed.push(slot);
         }
     }
