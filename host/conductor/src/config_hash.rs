@@ -21,6 +21,10 @@ impl ConfigHash {
         if let Some(replicas) = &mut config.replicas {
             replicas.name = None;
         }
+        // Workers that were added over HTTP have another order at a router that restarted.
+        for pool in &mut config.pools {
+            pool.workers.sort_by(|one, other| one.url.cmp(&other.url));
+        }
         let mut hasher = DefaultHasher::new();
         format!("{config:?}").hash(&mut hasher);
         self.0.store(hasher.finish(), Ordering::Relaxed);
@@ -43,6 +47,19 @@ mod tests {
         let source = ConfigSource::Text(text.to_owned());
         hash.set(&crate::reload::read(&source, text).unwrap().config);
         hash.get()
+    }
+
+    #[test]
+    fn the_order_of_workers_makes_no_difference() {
+        let text = |first: &str, second: &str| {
+            format!(
+                "[[pools.main.workers]]\nname = \"{first}\"\nurl = \"http://{first}:1\"\n\
+                 [[pools.main.workers]]\nname = \"{second}\"\nurl = \"http://{second}:1\"\n\
+                 [[routes]]\npool = \"main\"\npolicy = \"round-robin\"\n"
+            )
+        };
+        assert_eq!(hash(&text("a", "b")), hash(&text("b", "a")));
+        assert_ne!(hash(&text("a", "b")), hash(&text("a", "c")));
     }
 
     #[test]
