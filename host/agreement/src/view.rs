@@ -21,6 +21,14 @@ pub struct KnownEntry {
     pub entry: AgreedEntry,
 }
 
+impl KnownEntry {
+    /// Returns whether this entry is later than one that the store has in its place: the store went back to an earlier
+    /// state. Revisions of a store that began anew are lower too, so the time of the decision counts as well.
+    fn is_later_than(&self, now: &Self) -> bool {
+        self.revision > now.revision && self.entry.at_unix_ms > now.entry.at_unix_ms
+    }
+}
+
 /// Contents of the store.
 #[derive(Debug, Clone, Default)]
 struct Contents {
@@ -47,7 +55,7 @@ pub struct AgreementCounts {
     pub accepted: u64,
     /// Own decisions that gave way to another router's.
     pub superseded: u64,
-    /// Entries that the store had lost and that this router proposed again.
+    /// Entries that the store had lost, or had replaced by earlier ones, and that this router proposed again.
     pub restored: u64,
     /// Entries and own decisions beyond [`MOST_ENTRIES`].
     pub refused: u64,
@@ -231,7 +239,8 @@ impl Agreement {
         }
     }
 
-    /// Records that the store delivered all entries. Entries that it lost are proposed again.
+    /// Records that the store delivered all entries. Entries that it lost are proposed again, also in place of earlier
+    /// ones to which it went back.
     pub fn synced(&mut self) {
         let Link::Opening(fresh) = std::mem::replace(&mut self.link, Link::Synced) else {
             return;
@@ -241,7 +250,7 @@ impl Agreement {
             let is_as_before = before
                 .entries
                 .get(key)
-                .is_some_and(|old| old.entry.is_same_decision(&known.entry));
+                .is_some_and(|old| old.entry.is_same_decision(&known.entry) || old.is_later_than(known));
             self.settle(key, known, is_as_before);
         }
         for (key, revision) in &fresh.unreadable {
@@ -253,9 +262,13 @@ impl Agreement {
             self.settle_removal(key, *revision);
         }
         for (key, old) in before.entries {
-            if fresh.revision(&key).is_none() {
+            let base = match fresh.entries.get(&key) {
+                Some(known) => old.is_later_than(known).then_some(known.revision),
+                None => fresh.revision(&key).is_none().then_some(0),
+            };
+            if let Some(base) = base {
                 self.counts.restored += 1;
-                let restored = Proposal::latest(old.entry, 0);
+                let restored = Proposal::latest(old.entry, base);
                 self.proposals.entry(key).or_insert(restored);
             }
         }

@@ -17,7 +17,7 @@ use agreement::{
 use serde_json::json;
 
 /// Store with revisions, and a log that its watches read.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct MemoryStore {
     revision: u64,
     entries: BTreeMap<AgreedKey, (u64, Vec<u8>)>,
@@ -202,6 +202,62 @@ fn a_write_whose_answer_is_lost_counts_once() {
     one.follow(&store);
     assert_eq!((store.accepted, one.view.counts().accepted), (1, 1));
     assert_eq!(one.view.proposals().count(), 0);
+}
+
+#[test]
+fn a_store_that_went_back_to_an_earlier_decision_gets_the_later_one_again() {
+    let (mut store, key) = (MemoryStore::default(), key(0));
+    let mut routers = ["1", "2", "3"].map(Router::new);
+    let decide = |router: &mut Router, store: &mut MemoryStore, value: i64, at_unix_ms: u64| {
+        router.view.propose(key.clone(), json!(value), at_unix_ms);
+        router.write(store, false);
+    };
+    for router in &mut routers {
+        router.connect(&store);
+    }
+    decide(&mut routers[0], &mut store, 1, 1_000);
+    let mut restored = store.clone();
+    for router in &mut routers {
+        router.follow(&store);
+    }
+    decide(&mut routers[1], &mut store, 2, 2_000);
+    routers[0].follow(&store);
+    // One router is on its way to a third decision, and one has seen the first only.
+    routers[1].view.propose(key.clone(), json!(3), 3_000);
+    for router in &mut routers {
+        router.view.lost();
+        router.connect(&restored);
+    }
+    let values = routers.each_ref().map(|router| router.value(&key));
+    assert_eq!(values, [Some(2), Some(3), Some(1)]);
+    assert_eq!(routers[0].view.counts().restored, 1);
+    for _ in 0..3 {
+        for router in &mut routers {
+            router.write(&mut restored, false);
+            router.follow(&restored);
+        }
+    }
+    let values = routers.each_ref().map(|router| router.value(&key));
+    assert!(values[0].is_some_and(|value| value > 1), "{values:?}");
+    assert_eq!(values, [values[0]; 3]);
+}
+
+#[test]
+fn a_later_decision_of_a_store_that_began_anew_is_followed() {
+    let (mut store, key) = (MemoryStore::default(), key(0));
+    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
+    one.connect(&store);
+    for value in 1..4 {
+        one.view.propose(key.clone(), json!(value), 1_000);
+        one.write(&mut store, false);
+    }
+    one.view.lost();
+    store.forget();
+    two.connect(&store);
+    two.view.propose(key.clone(), json!(9), 2_000);
+    two.write(&mut store, false);
+    one.connect(&store);
+    assert_eq!((one.value(&key), one.view.counts().restored), (Some(9), 0));
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl AgreementMetrics {
         );
         counter(
             "conductor_replicas_agreed_restored",
-            "Decisions that the store had lost and that this router wrote again",
+            "Decisions that the store had lost, or replaced by earlier ones, and that this router wrote again",
             &metrics.restored,
         );
         counter(

@@ -150,7 +150,16 @@ impl<T: TrialSource> AgreementTask<T> {
             }
             StoreEvent::Report { key, bytes } => self.reported(&key, &bytes),
             StoreEvent::Synced => {
+                let before = self.agreement.counts().restored;
                 self.agreement.synced();
+                let decisions = self.agreement.counts().restored - before;
+                if decisions > 0 {
+                    warn!(
+                        decisions,
+                        "the store of the fleet's decisions has lost some, or went back to earlier ones: \
+                         this router writes those that it follows again"
+                    );
+                }
                 if self.absence.take().is_some() {
                     info!("the store of the fleet's decisions is reached; this router follows them");
                 }
