@@ -361,6 +361,12 @@ impl Agreement {
         matches!(self.link, Link::Synced)
     }
 
+    /// Returns whether the store answers: the view has its entries, or they follow.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !matches!(self.link, Link::Away)
+    }
+
     /// Returns the store's entries.
     pub fn entries(&self) -> impl Iterator<Item = (&AgreedKey, &KnownEntry)> {
         self.stored.entries.iter()

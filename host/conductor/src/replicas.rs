@@ -11,9 +11,9 @@ use local_files::regular_file::warn_of_readers;
 use prometheus_client::registry::Registry;
 use proxy::{PoolShare, Readiness, SnapshotCell};
 use replica_plane::{
-    AgreedHandle, AgreementMetrics, AgreementParts, AgreementTask, ElsewhereNews, Exchange, ExchangeMetrics,
-    ExchangeParts, ExchangeSpec, FleetSource, IndexContents, IndexTransfer, ReplicaReports, SharedPool,
-    TransferMetrics, TransferParts, UsageGroup, WantedFeed,
+    AgreedHandle, AgreedStart, AgreementMetrics, AgreementParts, AgreementTask, ElsewhereNews, Exchange,
+    ExchangeMetrics, ExchangeParts, ExchangeSpec, FleetSource, IndexContents, IndexTransfer, ReplicaReports,
+    SharedPool, TransferMetrics, TransferParts, UsageGroup, WantedFeed,
 };
 use replicas::{FeedKey, FillState, IndexFill, RefusalReason, RouterId, RouterState, TransferError};
 use routing::{BudgetUse, HeldSummary, RunNumber, Worker, WorkerId, hash_mix};
@@ -224,6 +224,11 @@ impl Replicas {
         self.agreement.handle.clone()
     }
 
+    /// Returns the wait of the start for the fleet's decisions.
+    pub(crate) fn start(&self) -> AgreedStart {
+        AgreedStart::new(self.agreed(), Arc::clone(&self.agreement.metrics))
+    }
+
     /// Returns the follower of the fleet's decisions, for the reload thread.
     pub(crate) fn follower(&self) -> AgreedFollower {
         AgreedFollower::new(self.agreed(), self.reports())
@@ -238,6 +243,7 @@ impl Replicas {
     /// The thread could not be started.
     pub(crate) fn spawn(self, stop: CancellationToken) -> io::Result<JoinHandle<()>> {
         let thread = std::thread::Builder::new().name("replicas".into());
+        let agreed = self.agreed();
         thread.spawn(move || match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
                 runtime.block_on(self.run(stop));
@@ -246,6 +252,7 @@ impl Replicas {
             }
             Err(error) => {
                 error!("failed to start the exchange with other routers: {error}; this router serves alone");
+                agreed.note_alone();
             }
         })
     }
@@ -254,6 +261,7 @@ impl Replicas {
         let started = replica_bus::start(self.options, self.parts.router).await;
         let Some(BusConnections { bus, store, direct }) = started else {
             self.transfer.contents.close();
+            self.agreement.handle.note_alone();
             return;
         };
         let agreement = AgreementTask::new(self.agreement).run(store, stop.clone());

@@ -16,8 +16,8 @@ mod spec;
 mod usage;
 
 pub use self::agreement::{
-    AgreedHandle, AgreedView, AgreementMetrics, AgreementParts, AgreementReport, AgreementTask, ArmFacts,
-    EntryRow, ObjectState, SharedTrial, StopOrder, TrialFacts, TrialSource, ViewEntry,
+    AgreedHandle, AgreedStart, AgreedView, AgreementMetrics, AgreementParts, AgreementReport, AgreementTask,
+    ArmFacts, EntryRow, ObjectState, SharedTrial, StopOrder, TrialFacts, TrialSource, ViewEntry,
 };
 pub use exchange::{Exchange, ExchangeParts};
 pub use index_transfer::{IndexContents, IndexTransfer, TransferMetrics, TransferParts, WantedFeed};

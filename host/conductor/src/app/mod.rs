@@ -213,6 +213,7 @@ impl App {
         let discovery = Arc::clone(&self.reloader.live.discovery);
         let index = Arc::clone(&self.index);
         let background = CancellationToken::new();
+        let agreed = self.replicas.as_ref().map(Replicas::start);
         let parts = ThreadParts {
             reloader: self.reloader,
             memory_writer: self.memory_writer,
@@ -244,6 +245,10 @@ impl App {
         }
         if let Some(indexer) = indexer {
             tasks::spawn("indexer", indexer.run(Arc::clone(&proxy), background.clone()));
+        }
+        if let Some(agreed) = agreed {
+            // Before the first request: a restarted router has lost the decisions that it followed. Connections wait.
+            shutdown.run_until_cancelled(agreed.wait()).await;
         }
         let start = StartFill {
             discovery: Arc::clone(&discovery),

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agreement::{AgreedKey, Judged, RouterStates, SubjectState};
 use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::objects::{ObjectState, ObjectTable, OfferedObjects};
+use super::start::StartState;
 use super::view::AgreedView;
 
 /// Handle for the rest of the router. A clone is another handle to the same agreement.
@@ -20,6 +21,7 @@ struct HandleState {
     shared: Mutex<Shared>,
     /// Notifies the task of proposals.
     proposed: Notify,
+    start: watch::Sender<StartState>,
 }
 
 impl fmt::Debug for HandleState {
@@ -85,6 +87,7 @@ impl AgreedHandle {
                 on_change: None,
             }),
             proposed: Notify::new(),
+            start: watch::Sender::new(StartState::Waiting),
         }))
     }
 
@@ -92,6 +95,11 @@ impl AgreedHandle {
     #[must_use]
     pub fn router(&self) -> &str {
         &self.0.router
+    }
+
+    /// Returns the progress of the start.
+    pub(super) fn start(&self) -> &watch::Sender<StartState> {
+        &self.0.start
     }
 
     /// Calls `on_change` after each change of the view.

@@ -14,6 +14,7 @@ pub struct AgreementMetrics {
     entries: Gauge,
     proposals: Gauge,
     not_followed: Gauge,
+    early_start: Gauge,
     accepted: Counter,
     superseded: Counter,
     restored: Counter,
@@ -48,6 +49,11 @@ impl AgreementMetrics {
             "Decisions that this router refuses, or cannot apply while a live router follows them",
             &metrics.not_followed,
         );
+        gauge(
+            "conductor_replicas_agreed_early_start",
+            "1 if this router began to serve before it followed the fleet's decisions",
+            &metrics.early_start,
+        );
         let mut counter =
             |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
         counter(
@@ -75,6 +81,10 @@ impl AgreementMetrics {
 
     pub(crate) fn refused(&self) {
         self.refused.inc();
+    }
+
+    pub(crate) fn set_early_start(&self) {
+        self.early_start.set(1);
     }
 
     pub(crate) fn look(&self, agreement: &Agreement, not_followed: usize) {

@@ -349,6 +349,7 @@ impl<T: TrialSource> AgreementTask<T> {
         AgreedView {
             generation: self.generation,
             is_synced: self.agreement.is_synced(),
+            is_open: self.agreement.is_open(),
             problem: self.absence.clone(),
             stored: stored.collect(),
             vacant: vacant.collect(),

@@ -11,6 +11,8 @@ pub struct AgreedView {
     pub generation: u64,
     /// Set while the store answers and every entry is known.
     pub is_synced: bool,
+    /// Set while the store answers: its entries are here, or on their way.
+    pub(crate) is_open: bool,
     /// Reason for which the store is away.
     pub problem: Option<String>,
     pub(crate) stored: BTreeMap<AgreedKey, ViewEntry>,

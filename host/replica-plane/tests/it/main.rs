@@ -13,6 +13,7 @@ mod judged;
 mod log;
 mod objects;
 mod pools;
+mod start;
 mod transfer;
 mod usage;
 mod warnings;

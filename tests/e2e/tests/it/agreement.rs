@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{chat, fast_fleet, worker_of};
 
 /// Returns the configuration of a router of a fleet.
-fn config(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, route: &str) -> String {
+pub(crate) fn config(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, route: &str) -> String {
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/admin.key");
     let workers = engines.workers_toml();
     format!(

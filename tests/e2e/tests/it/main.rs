@@ -12,6 +12,7 @@ mod affinity;
 #[cfg(feature = "nats")]
 mod agreement;
 #[cfg(feature = "nats")]
+mod agreement_faults;
 mod agreement_races;
 mod churn;
 mod clients;

@@ -94,6 +94,12 @@ impl AgreedLook {
         }
     }
 
+    /// Returns whether parts of a decision are on their way.
+    fn has_working(&self) -> bool {
+        let mut states = self.states.values();
+        states.any(|(_, state)| *state == SubjectState::Working)
+    }
+
     /// Returns whether the entry was followed at an earlier look.
     fn was_applied(&self, key: &AgreedKey, known: &ViewEntry) -> bool {
         self.handle.has_applied(key, known.revision)
@@ -133,11 +139,15 @@ impl Reloader {
         if self.needs_routes() {
             look.keep_holds_working();
         }
+        let has_all = view.is_synced && !look.has_working();
         for (key, (revision, state)) in look.states {
             look.handle.set_state(&key, revision, state);
         }
         look.handle
             .settle_states(|router| live.iter().any(|other| other.router == router));
+        if has_all {
+            look.handle.note_followed();
+        }
     }
 
     /// Builds the routes again after policies went back to other versions. If that fails, the next look tries again.

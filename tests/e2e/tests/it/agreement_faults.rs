@@ -1,0 +1,54 @@
+//! Decisions of a fleet at routers that restart or lose a worker, and of a store that loses bytes, over a real
+//! `nats-server`.
+
+use harness::{Fleet, TestRouter, route_all};
+use http::StatusCode;
+use nats_server::NatsSite;
+use serde_json::json;
+
+use crate::agreement::{agreed, applied, change, config};
+use crate::{fast_fleet, worker_of};
+
+fn text(site: &NatsSite, name: &str, engines: &Fleet) -> String {
+    config(site, "main", name, engines, &route_all("round-robin"))
+}
+
+async fn drain_w1(router: &TestRouter) {
+    let drain = json!({ "pool": "chat", "worker": "w1" });
+    let (status, answer) = change(router, "/admin/workers/drain", &drain).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    applied(router, "instance", 2).await;
+}
+
+#[tokio::test]
+async fn a_restarted_router_serves_once_it_has_the_drains_of_its_fleet() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let engines = fast_fleet(2).await;
+    let one = TestRouter::start(&text(&site, "one", &engines)).await.unwrap();
+    let two = TestRouter::start(&text(&site, "two", &engines)).await.unwrap();
+    agreed(&[&one, &two]).await;
+    drain_w1(&one).await;
+    two.stop().await.unwrap();
+    for _ in 0..3 {
+        let two = TestRouter::start_at_once(&text(&site, "two", &engines))
+            .await
+            .unwrap();
+        for _ in 0..10 {
+            assert_eq!(worker_of(&two).await, "w0");
+        }
+        let early = two.metric("conductor_replicas_agreed_early_start").await.unwrap();
+        assert_eq!(early, Some(0.0));
+        two.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_router_that_finds_no_server_at_its_start_serves_alone_and_is_counted() {
+    let site = NatsSite::new().unwrap();
+    let engines = fast_fleet(1).await;
+    let one = TestRouter::start(&text(&site, "one", &engines)).await.unwrap();
+    assert_eq!(worker_of(&one).await, "w0");
+    let early = one.metric("conductor_replicas_agreed_early_start").await.unwrap();
+    assert_eq!(early, Some(1.0));
+}
