@@ -13,6 +13,13 @@ fn text(site: &NatsSite, name: &str, engines: &Fleet) -> String {
     config(site, "main", name, engines, &route_all("round-robin"))
 }
 
+/// Returns the configuration without the worker `w1`.
+fn without_w1(all: &str) -> String {
+    let (first, rest) = all.split_once("[[pools.chat.workers]]\nname = \"w1\"").unwrap();
+    let (_, routes) = rest.split_once("[[routes]]").unwrap();
+    format!("{first}[[routes]]{routes}")
+}
+
 async fn drain_w1(router: &TestRouter) {
     let drain = json!({ "pool": "chat", "worker": "w1" });
     let (status, answer) = change(router, "/admin/workers/drain", &drain).await;
@@ -51,4 +58,37 @@ async fn a_router_that_finds_no_server_at_its_start_serves_alone_and_is_counted(
     assert_eq!(worker_of(&one).await, "w0");
     let early = one.metric("conductor_replicas_agreed_early_start").await.unwrap();
     assert_eq!(early, Some(1.0));
+}
+
+#[tokio::test]
+async fn a_drained_worker_that_one_router_loses_for_a_while_stays_drained_at_all() {
+    let site = NatsSite::new().unwrap();
+    let Some(_nats) = site.start() else { return };
+    let engines = fast_fleet(2).await;
+    let one = TestRouter::start(&text(&site, "one", &engines)).await.unwrap();
+    let two = TestRouter::start(&text(&site, "two", &engines)).await.unwrap();
+    agreed(&[&one, &two]).await;
+    drain_w1(&one).await;
+    one.save_config(&without_w1(&text(&site, "one", &engines)))
+        .unwrap();
+    two.admin_shows(
+        "/admin/replicas",
+        "one router lost it, the other has it",
+        |page| {
+            let entry = &page["agreement"]["entries"][0];
+            let states = entry["routers"].as_object().into_iter().flatten();
+            let states: Vec<&str> = states.filter_map(|(_, state)| state.as_str()).collect();
+            let is_lost = states.iter().any(|state| state.starts_with("elsewhere"));
+            is_lost && states.contains(&"applied")
+        },
+    )
+    .await;
+    one.save_config(&text(&site, "one", &engines)).unwrap();
+    let entry = applied(&one, "instance", 2).await;
+    assert_eq!(entry["value"]["now"]["drain"], true, "{entry}");
+    for router in [&one, &two] {
+        for _ in 0..4 {
+            assert_eq!(worker(router).await, "w0");
+        }
+    }
 }

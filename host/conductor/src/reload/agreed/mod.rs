@@ -10,7 +10,7 @@ mod routes;
 mod staged_change;
 mod staging;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agreement::{AgreedKey, AgreedKind, SubjectState};
@@ -34,6 +34,8 @@ pub(crate) struct AgreedFollower {
     refused: Option<(u64, String)>,
     /// Set while the routes are older than the versions of policies that the fleet decided.
     needs_routes: bool,
+    /// Instances that differed from the file, and that this router has no more: others may have them.
+    lost: BTreeSet<String>,
 }
 
 /// Entries of one look, and the overlays that they make.
@@ -52,6 +54,7 @@ impl AgreedFollower {
             staging: None,
             refused: None,
             needs_routes: false,
+            lost: BTreeSet::new(),
         }
     }
 
@@ -148,6 +151,7 @@ impl Reloader {
         if has_all {
             look.handle.note_followed();
         }
+        self.propose_lost(&view, &live);
     }
 
     /// Builds the routes again after policies went back to other versions. If that fails, the next look tries again.
