@@ -68,6 +68,8 @@ pub struct Agreement {
     /// Number of the latest own decision.
     number: u64,
     link: Link,
+    /// Number of times that the store opened.
+    openings: u64,
     stored: Contents,
     proposals: BTreeMap<AgreedKey, Proposal>,
     counts: AgreementCounts,
@@ -103,6 +105,7 @@ impl Agreement {
             router: router.to_owned(),
             number: 0,
             link: Link::Away,
+            openings: 0,
             stored: Contents::default(),
             proposals: BTreeMap::new(),
             counts: AgreementCounts::default(),
@@ -150,6 +153,7 @@ impl Agreement {
     /// Records that the store opened: its entries follow.
     pub fn opened(&mut self) {
         self.link = Link::Opening(Contents::default());
+        self.openings += 1;
         for proposal in self.proposals.values_mut() {
             proposal.progress = Progress::Waiting;
         }
@@ -365,6 +369,12 @@ impl Agreement {
     #[must_use]
     pub fn is_open(&self) -> bool {
         !matches!(self.link, Link::Away)
+    }
+
+    /// Returns the number of times that the store opened.
+    #[must_use]
+    pub fn openings(&self) -> u64 {
+        self.openings
     }
 
     /// Returns the store's entries.

@@ -49,6 +49,8 @@ pub(crate) struct Inputs {
     /// Decisions by their keys: a later one replaces an earlier one.
     pub(crate) proposals: BTreeMap<AgreedKey, Proposed>,
     pub(crate) offered: OfferedObjects,
+    /// Bytes of followed decisions.
+    pub(crate) kept: OfferedObjects,
     /// Hashes of wanted bytes.
     pub(crate) wanted: Vec<String>,
     /// Own states, if they changed.
@@ -77,6 +79,7 @@ impl AgreedHandle {
                 inputs: Inputs {
                     proposals: BTreeMap::new(),
                     offered: BTreeMap::new(),
+                    kept: BTreeMap::new(),
                     wanted: Vec::new(),
                     states: RouterStates::of(name),
                     has_new_states: true,
@@ -144,6 +147,14 @@ impl AgreedHandle {
         shared.inputs.proposals.insert(key, proposed);
         drop(shared);
         self.0.proposed.notify_one();
+    }
+
+    /// Offers the bytes of followed decisions, by their SHA-256. They are stored if the store lost them.
+    pub fn keep_objects(&self, objects: BTreeMap<String, Arc<Vec<u8>>>) {
+        if !objects.is_empty() {
+            self.lock().inputs.kept.extend(objects);
+            self.0.proposed.notify_one();
+        }
     }
 
     /// Returns whether this router has a decision for the key that the store does not have, from its proposal on.
@@ -227,6 +238,7 @@ impl AgreedHandle {
         Inputs {
             proposals: std::mem::take(&mut inputs.proposals),
             offered: std::mem::take(&mut inputs.offered),
+            kept: std::mem::take(&mut inputs.kept),
             wanted: std::mem::take(&mut inputs.wanted),
             states: inputs.states.clone(),
             has_new_states: std::mem::take(&mut inputs.has_new_states),

@@ -13,6 +13,8 @@ use super::objects::{Attempts, ObjectTable, OfferedObjects};
 #[derive(Debug, Default)]
 pub(super) struct ObjectOffers {
     offered: ObjectTable<OfferedObject>,
+    /// Bytes of followed decisions, until the store is found to have them.
+    kept: ObjectTable<OfferedObject>,
     /// Hashes of the bytes that a decision needs.
     needs: BTreeMap<AgreedKey, Vec<String>>,
     running: Option<RunningWrite>,
@@ -42,19 +44,32 @@ impl fmt::Debug for RunningWrite {
     }
 }
 
+impl OfferedObject {
+    fn new(bytes: Arc<Vec<u8>>, was_stored: bool) -> Self {
+        Self {
+            bytes,
+            is_stored: false,
+            was_stored,
+            attempts: Attempts::new(),
+            problem: None,
+        }
+    }
+}
+
 impl ObjectOffers {
+    /// Adds bytes of followed decisions, which the store may have lost.
+    pub(super) fn keep(&mut self, objects: OfferedObjects) {
+        for (sha256, bytes) in objects {
+            self.kept.set(&sha256, OfferedObject::new(bytes, true));
+        }
+    }
+
     /// Adds bytes.
     pub(super) fn add(&mut self, objects: OfferedObjects) {
         for (sha256, bytes) in objects {
             // Attempts at the same bytes go on.
             let before = self.offered.take(&sha256);
-            let object = OfferedObject {
-                bytes,
-                is_stored: false,
-                was_stored: false,
-                attempts: Attempts::new(),
-                problem: None,
-            };
+            let object = OfferedObject::new(bytes, false);
             let object = before.filter(|before| !before.is_stored).unwrap_or(object);
             self.offered.set(&sha256, object);
         }
@@ -93,10 +108,14 @@ impl ObjectOffers {
         }
         let needs = &self.needs;
         let is_needed = |sha256: &str| needs.values().flatten().any(|needed| needed == sha256);
-        let due = self.offered.all_mut().find(|(sha256, object)| {
-            let is_wanted = object.was_stored || is_needed(sha256);
-            !object.is_stored && object.attempts.is_due() && is_wanted
-        });
+        let due = self
+            .offered
+            .all_mut()
+            .chain(self.kept.all_mut())
+            .find(|(sha256, object)| {
+                let is_wanted = object.was_stored || is_needed(sha256);
+                !object.is_stored && object.attempts.is_due() && is_wanted
+            });
         self.running = due.map(|(sha256, object)| RunningWrite {
             sha256: sha256.to_owned(),
             write: store.put_object(sha256, Arc::clone(&object.bytes)),
@@ -117,8 +136,11 @@ impl ObjectOffers {
 
     /// Takes the end of a write in. Returns whether the reason for which decisions wait changed.
     pub(super) fn take_in(&mut self, sha256: &str, outcome: Result<(), StoreError>) -> bool {
-        let mut offered = self.offered.all_mut();
-        let Some((_, object)) = offered.find(|(known, _)| *known == sha256) else {
+        if outcome.is_ok() {
+            self.kept.take(sha256);
+        }
+        let mut all = self.offered.all_mut().chain(self.kept.all_mut());
+        let Some((_, object)) = all.find(|(known, _)| *known == sha256) else {
             return false;
         };
         let Err(error) = outcome else {

@@ -206,6 +206,7 @@ impl<T: TrialSource> AgreementTask<T> {
         let inputs = self.parts.handle.take_inputs();
         let mut changed = !inputs.proposals.is_empty();
         self.offers.add(inputs.offered);
+        self.offers.keep(inputs.kept);
         for (key, proposed) in inputs.proposals {
             self.take_in(key, proposed);
         }
@@ -350,6 +351,7 @@ impl<T: TrialSource> AgreementTask<T> {
             generation: self.generation,
             is_synced: self.agreement.is_synced(),
             is_open: self.agreement.is_open(),
+            openings: self.agreement.openings(),
             problem: self.absence.clone(),
             stored: stored.collect(),
             vacant: vacant.collect(),

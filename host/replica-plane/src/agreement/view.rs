@@ -13,6 +13,8 @@ pub struct AgreedView {
     pub is_synced: bool,
     /// Set while the store answers: its entries are here, or on their way.
     pub(crate) is_open: bool,
+    /// Number of times that the store opened: it may have lost bytes meanwhile.
+    pub openings: u64,
     /// Reason for which the store is away.
     pub problem: Option<String>,
     pub(crate) stored: BTreeMap<AgreedKey, ViewEntry>,

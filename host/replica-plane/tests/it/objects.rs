@@ -142,3 +142,25 @@ async fn bytes_that_the_store_lost_are_stored_again_after_their_decision() {
     until("the bytes are there again", || store.puts() == 2).await;
     stop.cancel();
 }
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_followed_decisions_are_stored_once_where_the_store_lost_them() {
+    let (store, router, stop) = start();
+    until("the store is reached", || router.handle.view().is_synced).await;
+    assert_eq!(router.handle.view().openings, 1);
+    store.remove_object(ABC);
+    let bytes = Arc::new(b"abc".to_vec());
+    store.refuse(Some(ABC));
+    router.handle.keep_objects([(ABC.to_owned(), bytes)].into());
+    until("it was tried", || store.puts() > 0).await;
+    store.refuse(None);
+    until_ready(&router).await;
+    let puts = store.puts();
+    for event in [StoreEvent::Opened, StoreEvent::Synced] {
+        store.deliver(&event);
+    }
+    until("the store opened again", || router.handle.view().openings == 2).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(store.puts(), puts);
+    stop.cancel();
+}

@@ -1,12 +1,12 @@
 //! Decisions of a fleet at routers that restart or lose a worker, and of a store that loses bytes, over a real
 //! `nats-server`.
 
-use harness::{Fleet, TestRouter, route_all};
+use harness::{Fleet, TestRouter, route_all, sends_to};
 use http::StatusCode;
 use nats_server::NatsSite;
 use serde_json::json;
 
-use crate::agreement::{agreed, applied, change, config};
+use crate::agreement::{agreed, applied, change, config, router};
 use crate::{fast_fleet, worker_of};
 
 fn text(site: &NatsSite, name: &str, engines: &Fleet) -> String {
@@ -91,4 +91,28 @@ async fn a_drained_worker_that_one_router_loses_for_a_while_stays_drained_at_all
             assert_eq!(worker(router).await, "w0");
         }
     }
+}
+
+#[tokio::test]
+async fn bytes_that_the_store_lost_come_from_a_router_that_follows_their_decision() {
+    let site = NatsSite::new().unwrap();
+    let Some(nats) = site.start() else { return };
+    let engines = fast_fleet(2).await;
+    let mine = sends_to(0, 1).unwrap();
+    let one = router(&site, "main", "one", &engines, &mine).await;
+    let two = router(&site, "main", "two", &engines, &mine).await;
+    one.save_policy("new", &sends_to(1, 1).unwrap()).unwrap();
+    agreed(&[&one, &two]).await;
+    let half = json!({ "percent": 50 });
+    let (status, answer) = change(&one, "/admin/policies/new/canary", &half).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    applied(&two, "route", 2).await;
+    // The only router that offered the bytes.
+    one.stop().await.unwrap();
+    drop(nats);
+    site.forget().unwrap();
+    let _nats = site.start();
+    let three = router(&site, "main", "three", &engines, &mine).await;
+    applied(&three, "route", 2).await;
+    assert!(three.path("policies/new.wasm").is_file());
 }

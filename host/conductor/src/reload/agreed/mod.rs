@@ -36,6 +36,8 @@ pub(crate) struct AgreedFollower {
     needs_routes: bool,
     /// Instances that differed from the file, and that this router has no more: others may have them.
     lost: BTreeSet<String>,
+    /// Opening of the store for which the bytes of followed decisions were offered.
+    offered_at: u64,
 }
 
 /// Entries of one look, and the overlays that they make.
@@ -55,6 +57,7 @@ impl AgreedFollower {
             refused: None,
             needs_routes: false,
             lost: BTreeSet::new(),
+            offered_at: 0,
         }
     }
 
@@ -150,6 +153,7 @@ impl Reloader {
             .settle_states(|router| live.iter().any(|other| other.router == router));
         if has_all {
             look.handle.note_followed();
+            self.keep_objects(&view);
         }
         self.propose_lost(&view, &live);
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agreement::{AgreedKey, SubjectState};
+use agreement::{AgreedKey, AgreedKind, SubjectState};
 use conductor_config::Config;
 use observability::error_chain;
 use policy_store::{
-    PolicySource, UploadRules, WantedPolicy, awaited_policies, component_bytes, components,
+    PolicySource, SharedHold, UploadRules, WantedPolicy, awaited_policies, component_bytes, components,
     unavailable_policies, wanted_policies,
 };
-use replica_plane::{ObjectState, ViewEntry};
+use replica_plane::{AgreedView, ObjectState, ViewEntry};
 use runtime_overrides::{Overlays, SharedOverride};
 
 use super::AgreedLook;
@@ -177,6 +177,61 @@ impl Reloader {
             components: hashes,
         };
         Ok((version, objects))
+    }
+
+    /// Offers the bytes of followed decisions, once for each opening of the store: it may have lost them, with the routers
+    /// that offered them before.
+    pub(super) fn keep_objects(&mut self, view: &AgreedView) {
+        let Some(agreed) = self
+            .agreed
+            .as_mut()
+            .filter(|agreed| agreed.offered_at != view.openings)
+        else {
+            return;
+        };
+        agreed.offered_at = view.openings;
+        let handle = agreed.handle.clone();
+        let mut objects = ComponentObjects::new();
+        for (key, known) in view.followed() {
+            match key.kind() {
+                AgreedKind::Hold => {
+                    let hold = serde_json::from_value::<SharedHold>(known.entry.value).ok();
+                    let shared = hold.and_then(|hold| self.library.share_hold(&hold.policy));
+                    let active = shared.and_then(|(hold, bytes)| hold.active.zip(bytes));
+                    objects.extend(active.map(|(active, bytes)| (active.sha256().to_owned(), bytes)));
+                }
+                AgreedKind::Route => {
+                    let decision = RouteDecision::of(&known);
+                    let versions = decision
+                        .into_iter()
+                        .flat_map(|decision| std::iter::once(decision.active).chain(decision.staged));
+                    for version in versions {
+                        objects.extend(self.own_components(&version));
+                    }
+                }
+                AgreedKind::Instance | AgreedKind::Canary => {}
+            }
+        }
+        handle.keep_objects(objects);
+    }
+
+    /// Returns the components of a version that this router has in files.
+    fn own_components(&self, version: &RouteVersion) -> ComponentObjects {
+        let rules = UploadRules::of(&self.active.file, &self.source);
+        let wanted = self.wanted_policies();
+        let found = version.components.iter().filter_map(|(name, sha256)| {
+            let known = wanted.iter().find(|wanted| wanted.name == *name);
+            let source = match known.map(|wanted| wanted.source.clone()) {
+                Some(source) => source,
+                None => PolicySource::File(rules.target(name).ok()?.path().to_owned()),
+            };
+            let PolicySource::File(_) = source else {
+                return None;
+            };
+            let (found, bytes) = component_bytes(&source).ok()?;
+            (found == *sha256).then(|| (found, Arc::new(bytes)))
+        });
+        found.collect()
     }
 
     /// Returns the active file.
