@@ -76,7 +76,8 @@ pub struct NewestMessage {
 pub struct ReplicaReports(Arc<Mutex<Option<ReplicaReport>>>);
 
 impl ReplicaReports {
-    pub(crate) fn set(&self, report: ReplicaReport) {
+    /// Replaces the report.
+    pub fn set(&self, report: ReplicaReport) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
     }
 

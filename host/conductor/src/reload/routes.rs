@@ -6,6 +6,7 @@ use conductor_config::Config;
 use routing::Generation;
 use tracing::{error, info, warn};
 
+use super::agreed::ChangeWay;
 use super::{ActiveConfig, Candidate, Reloader};
 use local_files::policy_folder::policies_in;
 use observability::error_chain;
@@ -57,7 +58,8 @@ impl Reloader {
         if self.fleet_has(&overlays, route) {
             return Ok(Some(self.route_answer(change, route)));
         }
-        if self.stage_route(change, &overlays, route)? {
+        let way = self.stage_route(change, &overlays, route)?;
+        if way == ChangeWay::Fleet {
             return Ok(None);
         }
         let candidate = Candidate {
@@ -69,7 +71,13 @@ impl Reloader {
         self.commit(plan);
         self.report_routes();
         self.report_policies();
-        self.propose_route(change, route);
+        match way {
+            ChangeWay::Apart => warn!(
+                route,
+                "the route is changed at this router alone, which does not follow the fleet's decision on it"
+            ),
+            ChangeWay::Fleet | ChangeWay::Alone => self.propose_route(change, route),
+        }
         Ok(Some(self.route_changed(change, route)))
     }
 

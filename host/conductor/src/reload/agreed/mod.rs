@@ -9,6 +9,7 @@ mod route_decision;
 mod routes;
 mod staged_change;
 mod staging;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use runtime_overrides::Overlays;
 use tracing::{info, warn};
 
 use self::staged_change::RouteStaging;
+pub(super) use self::staging::ChangeWay;
 use super::{Candidate, Reloader};
 
 /// Follower of the fleet's decisions.

@@ -40,6 +40,24 @@ impl Reloader {
         known: &ViewEntry,
         decision: &RouteDecision,
     ) -> SubjectState {
+        let active = self.follow_active(look, key, known, decision);
+        match (&decision.staged, active) {
+            // The switch ends active policies that this router cannot have.
+            (Some(staged), SubjectState::Applied | SubjectState::Refused(_)) => {
+                self.hold_staged(look, &decision.fingerprint, staged)
+            }
+            (_, active) => active,
+        }
+    }
+
+    /// Follows the active policies of a decision.
+    fn follow_active(
+        &mut self,
+        look: &mut AgreedLook,
+        key: &AgreedKey,
+        known: &ViewEntry,
+        decision: &RouteDecision,
+    ) -> SubjectState {
         let Some(overlays) =
             self.with_route(&look.overlays, &decision.fingerprint, &decision.active.policies)
         else {
@@ -59,15 +77,17 @@ impl Reloader {
             }
         }
         look.overlays = overlays;
-        let Some(staged) = &decision.staged else {
-            return SubjectState::Applied;
-        };
+        SubjectState::Applied
+    }
+
+    /// Holds the staged policies of a decision ready.
+    fn hold_staged(&mut self, look: &AgreedLook, fingerprint: &str, staged: &RouteVersion) -> SubjectState {
         match self.have_components(look, staged) {
             Ok(true) => {}
             Ok(false) => return SubjectState::Working,
             Err(why) => return SubjectState::Refused(why),
         }
-        match self.with_route(&look.overlays, &decision.fingerprint, &staged.policies) {
+        match self.with_route(&look.overlays, fingerprint, &staged.policies) {
             Some(overlays) => self.hold_ready(&overlays),
             None => SubjectState::Working,
         }

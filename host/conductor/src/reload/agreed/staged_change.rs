@@ -18,6 +18,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 pub(super) struct RouteStaging {
     pub(super) change: RouteChange,
     pub(super) key: AgreedKey,
+    /// Policies that the fleet's decision has before the change.
     pub(super) before: RouteVersion,
     pub(super) decision: RouteDecision,
     pub(super) since: Instant,

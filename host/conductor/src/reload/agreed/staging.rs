@@ -3,17 +3,29 @@
 use std::time::Instant;
 
 use admin_pages::control::{RefusedRouteChange, RouteAnswer};
-use agreement::{AgreedKey, AgreedKind, Judged, SubjectState};
-use replica_plane::AgreedView;
+use agreement::{AgreedKey, AgreedKind, Judged, RouterStates, SubjectState};
+use replica_plane::{AgreedView, RouterRow};
 use runtime_overrides::{Overlays, RouteChange, RouteChangeError, RouteOverrides};
 use serde_json::json;
 
 use super::AgreedFollower;
 use super::route_decision::{RouteDecision, RouteVersion};
 use super::staged_change::{DEADLINE, FoundEntry, RouteStaging, StagingLook, StagingProgress, StagingStep};
+use super::standing::RouteStanding;
 use crate::reload::Reloader;
 
 type Answer = Result<Option<RouteAnswer>, RefusedRouteChange>;
+
+/// Way of a change of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::reload) enum ChangeWay {
+    /// The fleet stages it, once this router follows the present decision.
+    Fleet,
+    /// This router makes it, and proposes it.
+    Alone,
+    /// This router makes it for itself: it does not follow the fleet's decision, which stays.
+    Apart,
+}
 
 impl AgreedFollower {
     /// Lets the change that is being staged be older than it is.
@@ -77,28 +89,27 @@ impl AgreedFollower {
         known.is_some_and(|known| known.staged.is_some() || !self.handle.has_applied(key, stored.revision))
     }
 
-    /// Returns whether the policies of this router's route are those of the store's decision, so that a change of them
-    /// reverts nothing. `false`: they are about to be.
-    ///
-    /// # Errors
-    /// The reason for which this router does not follow the decision.
-    fn follows(&self, view: &AgreedView, key: &AgreedKey, active: &RouteVersion) -> Result<bool, String> {
-        let Some(stored) = view.stored(key) else {
-            return Ok(true);
+    /// Returns the standing of this router with these policies towards a decision on the route.
+    fn standing(
+        &self,
+        view: &AgreedView,
+        key: &AgreedKey,
+        decision: &RouteDecision,
+        own: &RouteVersion,
+    ) -> RouteStanding {
+        let revision = view.revision(key);
+        let of_revision = |states: &RouterStates| {
+            let known = states.get(key).filter(|(known, _)| *known == revision);
+            known.map(|(_, state)| state.clone())
         };
-        let is_same = |decision: &RouteDecision| decision.active.policies == active.policies;
-        if RouteDecision::of(stored).as_ref().is_none_or(is_same) {
-            return Ok(true);
-        }
-        let states = self.handle.states();
-        let state = states.get(key).filter(|(known, _)| *known == stored.revision);
-        match state {
-            Some((_, SubjectState::Applied | SubjectState::Staged)) => Ok(true),
-            Some((_, SubjectState::Elsewhere(why) | SubjectState::Refused(why))) => Err(format!(
-                "this router does not follow the fleet's present decision on the route: {why}"
-            )),
-            Some((_, SubjectState::Working)) | None => Ok(false),
-        }
+        let cannot = |other: &RouterRow| {
+            let state = view.states.get(&other.router).and_then(of_revision);
+            state.is_some_and(|state| state.reason().is_some())
+        };
+        // Without the store, the states of the others are old.
+        let is_abandoned = view.is_synced && self.live_routers().iter().all(cannot);
+        let state = of_revision(&self.handle.states());
+        RouteStanding::of(decision, own, state.as_ref(), is_abandoned)
     }
 
     /// Returns the progress of the routers that must stage a change, at this revision.
@@ -270,63 +281,81 @@ impl Reloader {
         has(overlays) && has(&self.active.overlays)
     }
 
-    /// Begins to stage a change by the whole fleet, once this router follows its present decision. Returns false if this
-    /// router decides alone.
+    /// Begins to stage a change by the whole fleet, once this router follows its present decision. Returns the way of the
+    /// change.
     pub(in crate::reload) fn stage_route(
         &mut self,
         change: &RouteChange,
         overlays: &Overlays,
         route: usize,
-    ) -> Result<bool, RefusedRouteChange> {
-        if !self.agreed.as_ref().is_some_and(AgreedFollower::is_synced) {
-            return Ok(false);
-        }
-        let Some(fingerprint) = RouteOverrides::fingerprint(self.active_file(), route) else {
-            return Ok(false);
+    ) -> Result<ChangeWay, RefusedRouteChange> {
+        let fingerprint = RouteOverrides::fingerprint(self.active_file(), route);
+        let (Some(fingerprint), Some(agreed)) = (fingerprint, &self.agreed) else {
+            return Ok(ChangeWay::Alone);
         };
-        let refuse = RefusedRouteChange::Unavailable;
-        let (staged, mut objects) = self.route_version(overlays, &fingerprint).map_err(refuse)?;
-        let before = self.route_version(&self.active.overlays, &fingerprint);
-        let (before, objects_before) = before.map_err(refuse)?;
-        // The store lacks those of an override that is older than the fleet.
-        objects.extend(objects_before);
         let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
+        // Before the view: it has the entry of a proposal that was accepted.
+        let is_proposed = agreed.handle.is_proposed(&key);
+        let view = agreed.handle.view();
+        let own = self.route_version(&self.active.overlays, &fingerprint);
+        let decided = decided(&view, &key);
+        if !view.is_synced {
+            let standing = match (&decided, &own) {
+                (Some(decided), Ok((own, _))) => agreed.standing(&view, &key, decided, own),
+                _ => RouteStanding::Follows,
+            };
+            return Ok(match standing {
+                RouteStanding::Follows => ChangeWay::Alone,
+                RouteStanding::Begins | RouteStanding::Apart(_) => ChangeWay::Apart,
+            });
+        }
+        let refuse = RefusedRouteChange::Unavailable;
+        let (own, own_objects) = own.map_err(refuse)?;
+        let (staged, mut objects) = self.route_version(overlays, &fingerprint).map_err(refuse)?;
+        // The store lacks those of an override that is older than the fleet.
+        objects.extend(own_objects);
         let decision = RouteDecision {
             fingerprint,
             route,
-            active: before.clone(),
+            // Only the switch replaces the policies of the fleet's decision.
+            active: decided.as_ref().map_or(&own, |decided| &decided.active).clone(),
             staged: Some(staged),
             change: Some(RouteDecision::text_of(change)),
         };
-        if let Some(agreed) = &mut self.agreed {
-            // Before the view: it has the entry of a proposal that was accepted.
-            let is_proposed = agreed.handle.is_proposed(&key);
-            let view = agreed.handle.view();
-            let over = view.judged(&key);
-            if is_proposed || !agreed.is_under_way(&view, &key, &decision) {
-                let follows = is_proposed
-                    || agreed
-                        .follows(&view, &key, &before)
-                        .map_err(RefusedRouteChange::Fleet)?;
-                if !follows {
-                    return Ok(true);
+        let over = view.judged(&key);
+        if is_proposed || !agreed.is_under_way(&view, &key, &decision) {
+            let standing = match &decided {
+                // The view has it soon.
+                _ if is_proposed && !view.is_proposed(&key) => RouteStanding::Begins,
+                Some(decided) => agreed.standing(&view, &key, decided, &own),
+                None => RouteStanding::Follows,
+            };
+            match standing {
+                RouteStanding::Follows => {}
+                RouteStanding::Begins => return Ok(ChangeWay::Fleet),
+                RouteStanding::Apart(why) => {
+                    return Err(RefusedRouteChange::Fleet(format!(
+                        "this router does not follow the fleet's present decision on the route ({why}); change it at \
+                         another router"
+                    )));
                 }
-                let value = json!(decision);
-                agreed
-                    .handle
-                    .propose_over(key.clone(), value, over.clone(), objects);
             }
-            agreed.staging = Some(RouteStaging {
-                change: change.clone(),
-                key,
-                before,
-                decision,
-                since: Instant::now(),
-                over,
-                given_up: None,
-            });
+            let (handle, value) = (&agreed.handle, json!(decision));
+            handle.propose_over(key.clone(), value, over.clone(), objects);
         }
-        Ok(true)
+        let staging = RouteStaging {
+            change: change.clone(),
+            key,
+            before: decision.active.clone(),
+            decision,
+            since: Instant::now(),
+            over,
+            given_up: None,
+        };
+        if let Some(agreed) = &mut self.agreed {
+            agreed.staging = Some(staging);
+        }
+        Ok(ChangeWay::Fleet)
     }
 
     /// Returns the answer to a change that is refused because another router made it: operators send a change to all
@@ -371,4 +400,10 @@ impl Reloader {
             agreed.handle.propose(key, json!(decision), objects);
         }
     }
+}
+
+/// Returns the decision on a route: the own proposal, else that of the store.
+fn decided(view: &AgreedView, key: &AgreedKey) -> Option<RouteDecision> {
+    let entry = view.followed_one(key)?;
+    serde_json::from_value(entry.value.clone()).ok()
 }

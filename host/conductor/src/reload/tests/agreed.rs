@@ -77,12 +77,17 @@ pub(super) async fn until(what: &str, look: impl Fn() -> bool) {
 
 /// Lets a scenario follow the decisions of a store with these events, of which the last one comes first.
 async fn follow(scenario: &mut Scenario, events: Vec<StoreEvent>) -> AgreedHandle {
-    follow_store(scenario, FullStore { events, revision: 0 }).await
+    let reports = ReplicaReports::default();
+    follow_store(scenario, FullStore { events, revision: 0 }, reports).await
 }
 
-/// Lets a scenario follow the decisions of a store.
+/// Lets a scenario follow the decisions of a store, with these reports on the other routers.
 #[expect(clippy::disallowed_methods, reason = "a test ends its tasks with its runtime")]
-pub(super) async fn follow_store(scenario: &mut Scenario, store: impl AgreedStore) -> AgreedHandle {
+pub(super) async fn follow_store(
+    scenario: &mut Scenario,
+    store: impl AgreedStore,
+    reports: ReplicaReports,
+) -> AgreedHandle {
     let handle = AgreedHandle::new("1", "one");
     let task = AgreementTask::new(AgreementParts {
         handle: handle.clone(),
@@ -90,7 +95,7 @@ pub(super) async fn follow_store(scenario: &mut Scenario, store: impl AgreedStor
         metrics: Arc::new(AgreementMetrics::register(&mut Registry::default())),
     });
     tokio::spawn(task.run(store, CancellationToken::new()));
-    scenario.reloader.agreed = Some(AgreedFollower::new(handle.clone(), ReplicaReports::default()));
+    scenario.reloader.agreed = Some(AgreedFollower::new(handle.clone(), reports));
     until("the store is reached", || handle.view().is_synced).await;
     handle
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use admin_pages::control::{RefusedRouteChange, RouteAnswer};
-use agreement::{AgreedEntry, AgreedKey, AgreedKind, StoreEvent, SubjectState};
-use replica_plane::AgreedHandle;
+use agreement::{AgreedEntry, AgreedKey, AgreedKind, ReportKey, RouterStates, StoreEvent, SubjectState};
+use replica_plane::{AgreedHandle, NewestMessage, ReplicaReport, ReplicaReports, RouterRow};
 use runtime_overrides::{RouteAction, RouteChange};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -20,17 +20,20 @@ struct Stage {
     scenario: Option<Scenario>,
     store: FleetStore,
     handle: AgreedHandle,
+    reports: ReplicaReports,
 }
 
 impl Stage {
     async fn begin() -> Self {
         let mut scenario = Scenario::begin().await;
         let (store, end) = FleetStore::new();
-        let handle = follow_store(&mut scenario, end).await;
+        let reports = ReplicaReports::default();
+        let handle = follow_store(&mut scenario, end, reports.clone()).await;
         Self {
             scenario: Some(scenario),
             store,
             handle,
+            reports,
         }
     }
 
@@ -109,6 +112,50 @@ impl Stage {
             self.handle.view().revision(&key) == revision
         })
         .await;
+    }
+
+    /// Lets the other router be heard, and report a state of the present entry.
+    async fn other_reports(&self, state: SubjectState) {
+        let row = |router: &str| RouterRow {
+            router: router.to_owned(),
+            name: Some(router.to_owned()),
+            version: None,
+            state: "ready",
+            newest: NewestMessage::default(),
+            requests: 0,
+            same_fleet: None,
+            same_config: None,
+            unknown_workers: 0,
+            fill: None,
+        };
+        self.reports.set(ReplicaReport {
+            fleet: "main".to_owned(),
+            connected: true,
+            own: row("1"),
+            others: vec![row("2")],
+            hashes: replicas::FleetHashes::default(),
+        });
+        let (key, revision) = (self.store.key(), self.store.revision());
+        let mut states = RouterStates::of("2");
+        states.set(&key, revision, state.clone());
+        let (router, bytes) = ("2".to_owned(), states.encode());
+        let report = ReportKey::States { router };
+        self.store.send(StoreEvent::Report { key: report, bytes });
+        until("the report is seen", || {
+            let view = self.handle.view();
+            view.states.get("2").and_then(|states| states.get(&key)) == Some(&(revision, state.clone()))
+        })
+        .await;
+    }
+
+    /// Follows the entry, and returns the own state of it.
+    async fn own_state(&mut self) -> SubjectState {
+        self.until_seen().await;
+        self.run(Reloader::follow_agreed).await;
+        let (states, key) = (self.handle.states(), self.store.key());
+        let (revision, state) = states.get(&key).cloned().unwrap();
+        assert_eq!(revision, self.store.revision());
+        state
     }
 
     fn age(&mut self) {
@@ -331,4 +378,87 @@ async fn a_change_waits_until_this_router_follows_the_decision_before() {
     let answer = stage.answer_to("least-request").await;
     assert!(answer.is_ok(), "{answer:?}");
     assert_eq!(stage.shadows().await, json!(["round-robin", "least-request"]));
+}
+
+/// Lets an entry have other bytes of a policy that is in use here.
+fn other_bytes(value: &mut Value) {
+    value["active"]["components"]["random"] = json!("0".repeat(64));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_router_with_other_bytes_does_not_change_the_route_and_stages_a_change_that_ends_them() {
+    let mut stage = Stage::begin().await;
+    stage.until_revision(1).await;
+    let file_policies = stage.store.entry().1["active"].clone();
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    stage.store.put_other(other_bytes);
+    let state = stage.own_state().await;
+    assert!(matches!(state, SubjectState::Refused(_)), "{state:?}");
+    stage.other_reports(SubjectState::Applied).await;
+    let (revision, decided) = (stage.store.revision(), stage.store.entry());
+    for policy in ["round-robin", "least-request"] {
+        let answer = stage.answer_to(policy).await;
+        let why = not_made(&answer);
+        assert!(
+            why.contains("other bytes here") && why.contains("at another router"),
+            "{why}"
+        );
+    }
+    assert_eq!((stage.store.revision(), stage.store.entry()), (revision, decided));
+
+    // Another router takes the shadow back.
+    stage.store.put_other(|value| value["staged"] = file_policies);
+    assert_eq!(stage.own_state().await, SubjectState::Staged);
+    assert_eq!(stage.shadows().await, json!(["random"]), "it serves as before");
+    stage
+        .store
+        .put_other(|value| value["active"] = value["staged"].take());
+    assert_eq!(stage.own_state().await, SubjectState::Applied);
+    assert_eq!(stage.shadows().await, json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_change_over_a_decision_that_no_router_can_follow_is_staged_and_its_give_up_keeps_the_decision() {
+    let mut stage = Stage::begin().await;
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    stage.store.put_other(other_bytes);
+    let state = stage.own_state().await;
+    stage.other_reports(state).await;
+    let decided = stage.store.entry().1["active"].clone();
+    let revision = stage.store.revision();
+    while stage.store.revision() == revision {
+        let answer = stage.round("round-robin").await;
+        assert!(matches!(answer, Ok(None)), "{answer:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    stage.until_seen().await;
+    assert_eq!(stage.store.entry().1["active"], decided, "until the switch");
+    stage
+        .other_reports(SubjectState::Refused("a test".to_owned()))
+        .await;
+    let answer = stage.answer_to("round-robin").await;
+    assert!(not_made(&answer).contains("`2` cannot stage it"), "{answer:?}");
+    let (by, value) = stage.store.entry();
+    assert_eq!(
+        (&*by, &value["active"], &value["staged"]),
+        ("1", &decided, &Value::Null)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_router_that_does_not_follow_the_decision_changes_alone_without_the_store_and_proposes_nothing() {
+    let mut stage = Stage::begin().await;
+    let answer = stage.answer().await;
+    assert!(answer.is_ok(), "{answer:?}");
+    stage.store.put_other(other_bytes);
+    let state = stage.own_state().await;
+    assert!(matches!(state, SubjectState::Refused(_)), "{state:?}");
+    stage.store.send(StoreEvent::Lost("a test".to_owned()));
+    until("the store is away", || !stage.handle.view().is_synced).await;
+    let answer = stage.answer_to("round-robin").await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(stage.shadows().await, json!(["random", "round-robin"]));
+    assert!(!stage.handle.is_proposed(&stage.store.key()));
 }
