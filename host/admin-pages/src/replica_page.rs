@@ -24,10 +24,15 @@ struct ReplicaPage {
 /// Returns the page `/admin/replicas`. Without reports, the router serves alone.
 pub(crate) fn pages(reports: Option<(ReplicaReports, AgreedHandle)>) -> Router {
     let show = |State(reports): State<Option<(ReplicaReports, AgreedHandle)>>| async move {
+        let report = reports.as_ref().and_then(|(reports, _)| reports.get());
+        let others = report.as_ref().map_or(&[][..], |report| &report.others);
+        let is_live = |router: &str| others.iter().any(|other| other.router == router);
         Json(ReplicaPage {
             sharing: reports.is_some(),
-            report: reports.as_ref().and_then(|(reports, _)| reports.get()),
-            agreement: reports.as_ref().map(|(_, agreed)| AgreementReport::of(agreed)),
+            agreement: reports
+                .as_ref()
+                .map(|(_, agreed)| AgreementReport::of(agreed, is_live)),
+            report,
         })
     };
     Router::new()

@@ -39,21 +39,22 @@ pub struct EntryRow {
     pub at_unix_ms: u64,
     /// The decision.
     pub value: Value,
-    /// State at each router that reported one, by its id, with the reason if it does not follow.
+    /// State at this router and at each live one that reported one, by its id, with the reason if it does not follow.
     pub routers: BTreeMap<String, String>,
 }
 
 impl AgreementReport {
-    /// Returns the report of a router.
+    /// Returns the report of a router. `is_live`: the other routers; the states of others are of runs that ended.
     #[must_use]
-    pub fn of(handle: &AgreedHandle) -> Self {
+    pub fn of(handle: &AgreedHandle, is_live: impl Fn(&str) -> bool) -> Self {
         let (view, own) = (handle.view(), handle.states());
         let row = |(key, known): (agreement::AgreedKey, ViewEntry)| {
             let ViewEntry { revision, entry } = known;
             let all = view
                 .states
                 .iter()
-                .map(|(router, states)| (router.as_str(), states));
+                .map(|(router, states)| (router.as_str(), states))
+                .filter(|(router, _)| is_live(router));
             let all = all.chain([(handle.router(), &own)]);
             let routers = all.filter_map(|(router, states)| {
                 let (of_revision, state) = states.get(&key)?;
@@ -82,5 +83,37 @@ fn text(state: &SubjectState) -> String {
     match state.reason() {
         Some(reason) => format!("{}: {reason}", state.as_str()),
         None => state.as_str().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agreement::{AgreedEntry, AgreedKey, AgreedKind, RouterStates};
+
+    use super::*;
+    use crate::agreement::view::AgreedView;
+
+    #[test]
+    fn an_entry_has_the_states_of_this_router_and_the_live_ones() {
+        let (handle, key) = (
+            AgreedHandle::new("1", "one"),
+            AgreedKey::of(AgreedKind::Route, "r"),
+        );
+        let entry = AgreedEntry::new("2", 1, 0, Value::Null);
+        let states = ["2", "dead"].map(|router| {
+            let mut states = RouterStates::of(router);
+            states.set(&key, 3, SubjectState::Applied);
+            (router.to_owned(), states)
+        });
+        handle.set_view(AgreedView {
+            stored: BTreeMap::from([(key.clone(), ViewEntry { revision: 3, entry })]),
+            states: BTreeMap::from(states),
+            ..AgreedView::default()
+        });
+        handle.set_state(&key, 3, SubjectState::Working);
+        let report = AgreementReport::of(&handle, |router| router == "2");
+        let routers = [("1", "working"), ("2", "applied")];
+        let routers = routers.map(|(router, state)| (router.to_owned(), state.to_owned()));
+        assert_eq!(report.entries[0].routers, BTreeMap::from(routers));
     }
 }

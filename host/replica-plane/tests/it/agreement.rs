@@ -353,7 +353,7 @@ async fn a_canary_is_stopped_by_the_sum_of_three_routers_decided_once_and_resume
     until("the store has it", || accepted() > 0).await;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     assert_eq!(accepted(), 1, "one decided");
-    let report = AgreementReport::of(&routers[2].handle);
+    let report = AgreementReport::of(&routers[2].handle, |_| true);
     assert_eq!((report.entries.len(), report.entries[0].kind), (1, "canary"));
     assert_eq!(report.entries[0].value["stopped"], true);
 
