@@ -88,7 +88,7 @@ async fn a_drained_worker_that_one_router_loses_for_a_while_stays_drained_at_all
     assert_eq!(entry["value"]["now"]["drain"], true, "{entry}");
     for router in [&one, &two] {
         for _ in 0..4 {
-            assert_eq!(worker(router).await, "w0");
+            assert_eq!(worker_of(router).await, "w0");
         }
     }
 }
