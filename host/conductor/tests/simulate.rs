@@ -382,10 +382,10 @@ fn workers_of_a_log_keep_their_weights_and_labels() {
         report["rows"][0]["imbalance"], 2.0,
         "one of two workers has them all"
     );
-    let about = &report["recording"]["about"];
-    assert_eq!(about["weights-differ"], true, "{about}");
+    let not_modelled = &report["recording"]["not-modelled"];
+    assert_eq!(not_modelled["weights-differ"], true, "{not_modelled}");
     assert_eq!(
-        about["unknown-numbers"],
+        not_modelled["unknown-numbers"],
         json!({ "request.ttft-target-ms": ["ttft-queue"] })
     );
     let printed = String::from_utf8(simulate(&args).stdout).unwrap();

@@ -14,7 +14,7 @@ use simulator::{ClusterSpec, Fit, Profile, Recording, RunSpec, StepWork, UNKNOWN
 use self::measured::Measured;
 pub use self::measured::{LogAccuracy, MeasuredFigure};
 pub(super) use self::report::RecordedReport;
-use self::report::{About, FitReport};
+use self::report::{About, FitReport, NotModelled};
 use self::requests::{LeftOut, LoggedPolicy, LoggedPool, LoggedRequests, LoggedWorker, PartFacts};
 use super::contestant::{Contestant, split};
 use crate::UsageError;
@@ -82,8 +82,6 @@ impl RecordedTrace {
             left_out: pool.left_out,
             with_blocks: facts.with_blocks as f64 / requests,
             before_decision_ms: facts.before_ms / requests,
-            weights_differ: weights_differ(&pool.workers),
-            unknown_numbers: BTreeMap::new(),
             fit: fit.as_ref().map(FitReport::of),
         };
         Ok(Some(Self {
@@ -145,9 +143,10 @@ impl RecordedTrace {
             .map(|own| Measured::of(&self.recording, own, spec))
             .transpose()?;
         Ok(RecordedReport {
-            about: About {
+            about: self.about,
+            not_modelled: NotModelled {
+                weights_differ: weights_differ(&self.workers),
                 unknown_numbers: unknown_numbers(contestants)?,
-                ..self.about
             },
             measured,
         })

@@ -19,9 +19,27 @@ const MAX_MEDIAN_ERROR: f64 = 0.1;
 #[serde(rename_all = "kebab-case")]
 pub(in crate::simulate) struct RecordedReport {
     pub(super) about: About,
+    #[serde(skip_serializing_if = "NotModelled::is_empty")]
+    pub(super) not_modelled: NotModelled,
     /// Comparison with the measurements; `None` for another policy, or other workers than in the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<Measured>,
+}
+
+/// Facts of the recorded fleet and traffic that the simulation lacks.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct NotModelled {
+    /// Set if the workers' weights differ. Their speeds are equal without `--worker-speeds`.
+    pub(super) weights_differ: bool,
+    /// Numbers that simulated policies read and that are unknown in a simulation, with the policies.
+    pub(super) unknown_numbers: BTreeMap<String, Vec<String>>,
+}
+
+impl NotModelled {
+    fn is_empty(&self) -> bool {
+        !self.weights_differ && self.unknown_numbers.is_empty()
+    }
 }
 
 /// Properties of the log.
@@ -43,12 +61,6 @@ pub(super) struct About {
     pub(super) with_blocks: f64,
     /// Mean time between arrival and first decision, in milliseconds: not simulated.
     pub(super) before_decision_ms: f64,
-    /// Set if the workers' weights differ. Their speeds are equal without `--worker-speeds`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) weights_differ: bool,
-    /// Numbers that simulated policies read and that are unknown in a simulation, with the policies.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) unknown_numbers: BTreeMap<String, Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fit: Option<FitReport>,
 }
@@ -96,7 +108,7 @@ impl fmt::Display for LeftOut {
 
 impl fmt::Display for RecordedReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.about)?;
+        write!(f, "{}{}", self.about, self.not_modelled)?;
         match &self.measured {
             Some(measured) => write!(f, "\n{measured}"),
             None => writeln!(
@@ -104,6 +116,21 @@ impl fmt::Display for RecordedReport {
                 "The measurements are not compared with a simulation: the recorded policy is not available, or --workers differs from the log."
             ),
         }
+    }
+}
+
+impl fmt::Display for NotModelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.weights_differ {
+            writeln!(
+                f,
+                "The workers' weights differ, and their speeds do not unless --worker-speeds gives them."
+            )?;
+        }
+        for (number, policies) in &self.unknown_numbers {
+            writeln!(f, "Unknown here: `{number}`, read by {}.", policies.join(", "))?;
+        }
+        Ok(())
     }
 }
 
@@ -138,15 +165,6 @@ impl fmt::Display for About {
                 "Left out: {}; {} of any pool have no decision, and {} lines were unreadable.",
                 self.left_out, self.without_decision, self.unreadable_lines
             )?;
-        }
-        if self.weights_differ {
-            writeln!(
-                f,
-                "The workers' weights differ, and their speeds do not unless --worker-speeds gives them."
-            )?;
-        }
-        for (number, policies) in &self.unknown_numbers {
-            writeln!(f, "Unknown here: `{number}`, which {} read.", policies.join(", "))?;
         }
         self.fit.as_ref().map_or(Ok(()), |fit| write!(f, "{fit}"))
     }
