@@ -8,11 +8,11 @@ use super::route_decision::{RouteDecision, RouteVersion};
 /// Standing of a router towards a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RouteStanding {
-    /// It follows the decision, or none of the routers can: its change replaces no policies that others use.
+    /// Standing of a router that follows the decision, or of all if none can: none loses its policies.
     Follows,
-    /// It is about to follow the decision.
+    /// Standing of a router that is about to follow the decision.
     Begins,
-    /// It does not follow the decision, for this reason. Its change would be one of other policies.
+    /// Reason for which the router does not follow the decision. Its change would be one of other policies.
     Apart(String),
 }
 
