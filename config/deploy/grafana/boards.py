@@ -314,7 +314,7 @@ POLICIES = [
         chart("Skipped parts of pipelines", "reqps", "A scorer or filter did not count: see ConductorScorerLeftOut.",
               rate("conductor_pipeline_scorers_left_out_total", "policy, scorer", "@policy"),
               rate("conductor_pipeline_filters_ignored_total", "policy, filter", "@policy"), zero=True),
-        chart("Dropped log lines", "short", "A policy wrote more than 10 lines a second to the log.",
+        chart("Dropped log lines a second", "short", "A policy wrote more than 10 lines a second to the log.",
               rate("conductor_policy_log_lines_dropped_total", "policy, version", "@policy"), zero=True),
     ]),
     ("Versions", [

@@ -383,13 +383,13 @@ fn workers_of_a_log_keep_their_weights_and_labels() {
         "one of two workers has them all"
     );
     let not_modelled = &report["recording"]["not-modelled"];
-    assert_eq!(not_modelled["weights-differ"], true, "{not_modelled}");
+    assert_eq!(not_modelled["only-weights-differ"], true, "{not_modelled}");
     assert_eq!(
         not_modelled["unknown-numbers"],
         json!({ "request.ttft-target-ms": ["ttft-queue"] })
     );
     let printed = String::from_utf8(simulate(&args).stdout).unwrap();
-    assert!(printed.contains("weights differ"), "{printed}");
+    assert!(printed.contains("different weights"), "{printed}");
 }
 
 #[test]

@@ -36,6 +36,9 @@ use crate::scorer::{ConfiguredScorer, Scorer};
 use crate::verdict::Verdict;
 use numbers::{CANDIDATE, PIECE_TOKENS, REQUEST, ROLE, default_of, look_up, prefix_keys};
 
+/// Numbers of matched tokens, the fastest tier first.
+const TIERS: [&str; 3] = ["prefix.device-tokens", "prefix.host-tokens", "prefix.any-tokens"];
+
 /// Synthetic fleet and request, changed between calls as a test needs.
 ///
 /// It counts requests and keeps the policy's state over calls. A misspelt name panics, because the test would
@@ -72,6 +75,9 @@ struct TestWorker {
 impl Scenario {
     /// Creates idle mixed workers of weight 1 with unknown caches, all of them candidates, and a request
     /// without known numbers.
+    ///
+    /// The prompt's tokens are unknown, and [`Host::matched`](crate::Host::matched) is empty, until a candidate's
+    /// `prefix.*-tokens` is set, as by [`holds`](Self::holds).
     #[must_use]
     pub fn new<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
         let worker = |name: N| TestWorker {
@@ -114,9 +120,10 @@ impl Scenario {
         self
     }
 
-    /// Sets the candidate's cached tokens of the prompt, all in device memory.
+    /// Sets the candidate's cached tokens of the prompt, all in device memory. Also with 0, the prompt's tokens are
+    /// known from then on: [`Host::matched`](crate::Host::matched) has a number for each candidate.
     pub fn holds(&mut self, worker: &str, tokens: f64) -> &mut Self {
-        for feature in ["prefix.device-tokens", "prefix.host-tokens", "prefix.any-tokens"] {
+        for feature in TIERS {
             self.set(worker, feature, tokens);
         }
         self
@@ -348,10 +355,9 @@ impl Scenario {
 
     /// Returns whether the prompt's tokens are known: a match of a candidate is set.
     fn knows_prompt(&self) -> bool {
-        let tiers = ["prefix.device-tokens", "prefix.host-tokens", "prefix.any-tokens"];
         let known = |id: &WorkerId| {
             let numbers = &self.workers[*id as usize].numbers;
-            tiers
+            TIERS
                 .iter()
                 .any(|tier| numbers.get(*tier).is_some_and(|tokens| !tokens.is_nan()))
         };

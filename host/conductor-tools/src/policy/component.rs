@@ -1,6 +1,7 @@
 //! Component that a tool works on: the bytes of a file, or of a built-in policy.
 
 use std::borrow::Cow;
+use std::fs::Metadata;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -11,9 +12,27 @@ use routing::hex;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use local_files::regular_file;
+use local_files::{NewFileAccess, ReplaceError, regular_file, replace_file};
 use policy_store::MAX_COMPONENT;
 use policy_store::builtin;
+
+/// Replaces a component as a whole, or creates it. It keeps mode and owner of the file that it replaces, if the user may
+/// give files away.
+///
+/// # Errors
+/// [`ReplaceError`]; what was there stays then.
+pub(super) fn replace_component(
+    path: &Path,
+    bytes: &[u8],
+    replaced: Option<&Metadata>,
+) -> Result<(), ReplaceError> {
+    // The router must be able to read it, also where it belongs to another user.
+    let new = || replace_file(path, bytes, NewFileAccess::Mode(0o644));
+    match replaced {
+        Some(replaced) => replace_file(path, bytes, NewFileAccess::Of(replaced)).or_else(|_| new()),
+        None => new(),
+    }
+}
 
 /// A policy's bytes and where they come from.
 #[derive(Debug)]

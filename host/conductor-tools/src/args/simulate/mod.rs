@@ -153,7 +153,8 @@ pub struct SimulatedClusterArgs {
     )]
     pub profile: ProfileName,
 
-    /// Speed of each worker relative to the profile, decode workers last [default: 1 each].
+    /// Speed of each worker relative to the profile, decode workers last; those of a log in the order of their names [default: 1
+    /// each].
     #[arg(long, value_name = "FACTORS", value_delimiter = ',')]
     pub worker_speeds: Vec<f64>,
 
@@ -180,7 +181,7 @@ pub struct SimulatedClusterArgs {
     pub decode_refuses: bool,
 
     /// Failure of a worker as WORKER@FROM-TO or WORKER@FROM, in seconds after the first arrival: `3@600-900` or `3@600`. Workers count
-    /// from 0, decode workers last. May be given several times.
+    /// from 0 in the order of --worker-speeds. May be given several times.
     #[arg(long = "fail", value_name = "WORKER@S[-S]")]
     #[serde(rename = "fail")]
     pub failures: Vec<Outage>,

@@ -28,8 +28,8 @@ pub struct ShareArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub share_loss: f64,
 
-    /// Expect the prompts that other routers have just sent at their workers, without a delay. The server does not do that:
-    /// this is the upper bound of its gain.
+    /// Expect the prompts of other routers where and when those do: at a pair's decode worker once its prompt is computed. The
+    /// server does not do that: this is the upper bound of its gain.
     #[arg(long)]
     pub share_expected: bool,
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output};
 use std::time::SystemTime;
 
+use local_files::ReplaceError;
 use serde::Deserialize;
 use tempfile::TempDir;
 use thiserror::Error;
@@ -65,7 +66,11 @@ impl Compiled {
             Some(good) => write(&self.file, good),
             None => fs::remove_file(&self.file).map_err(|source| BuildPolicyError::Write {
                 path: self.file.clone(),
-                source,
+                source: ReplaceError {
+                    step: "remove",
+                    path: self.file.clone(),
+                    source,
+                },
             }),
         }
     }

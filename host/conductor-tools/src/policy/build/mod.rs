@@ -5,17 +5,17 @@ mod program;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use local_files::{NewFileAccess, replace_file};
+use local_files::ReplaceError;
 use policy_component::{ComponentError, Layer, componentise};
 use serde::Serialize;
 use thiserror::Error;
 
 use self::compile::{CompileError, Compiled, compile};
 use super::check::{CheckReport, check};
-use super::component::ComponentFile;
+use super::component::{ComponentFile, replace_component};
 use super::progress::StepProgress;
 use super::{print, settings};
 use crate::args::BuildArgs;
@@ -42,9 +42,9 @@ pub(crate) enum BuildPolicyError {
     Write {
         /// Path of the destination.
         path: PathBuf,
-        /// Error of the system.
+        /// The failed step.
         #[source]
-        source: io::Error,
+        source: ReplaceError,
     },
 }
 
@@ -108,9 +108,10 @@ fn component_of(module: &ComponentFile) -> Result<Vec<u8>, BuildPolicyError> {
 
 /// Writes a file whole or not at all: a router may be watching the place.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildPolicyError> {
-    replace_file(path, bytes, NewFileAccess::Mode(0o644)).map_err(|error| BuildPolicyError::Write {
+    let found = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
+    replace_component(path, bytes, found.as_ref()).map_err(|source| BuildPolicyError::Write {
         path: path.to_owned(),
-        source: error.source,
+        source,
     })
 }
 
@@ -154,5 +155,27 @@ impl fmt::Display for BuildReport {
                 self.component
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_component_that_is_written_again_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.wasm");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        write(&path, b"one").unwrap();
+        assert_eq!(mode(), 0o644);
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        write(&path, b"two").unwrap();
+        assert_eq!((mode(), fs::read(&path).unwrap()), (0o600, b"two".to_vec()));
+        let missing = write(&folder.path().join("none/mine.wasm"), b"three").unwrap_err();
+        assert!(std::error::Error::source(&missing).is_some_and(|step| step.to_string().contains("create")));
     }
 }

@@ -1,38 +1,47 @@
 //! Bytes of a deployment on a page of policies: loaded, held back, or not seen.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::refusal::{DeployError, PATIENCE};
+use super::refusal::DeployError;
 
-/// Returns whether a router has these bytes under that name, by its page of policies.
-pub(super) fn has_loaded(
-    page: &Value,
-    name: &str,
-    sha256: &str,
-    file: &Path,
-    waited: Duration,
-) -> Result<bool, DeployError> {
-    let mut policies = page["policies"].as_array().into_iter().flatten();
-    let known = policies.find(|policy| policy["name"] == name);
-    let known = known.unwrap_or(&Value::Null);
-    if known["sha256"] == sha256 {
-        return Ok(true);
+/// Maximum time for the router to load a file.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes of a policy that a router is to load.
+#[derive(Debug)]
+pub(super) struct DeployedBytes {
+    pub(super) name: String,
+    pub(super) sha256: String,
+    /// Place in the policy folder.
+    pub(super) file: PathBuf,
+}
+
+impl DeployedBytes {
+    /// Returns whether a router has them under that name, by its page of policies.
+    pub(super) fn are_loaded(&self, page: &Value, waited: Duration) -> Result<bool, DeployError> {
+        let mut policies = page["policies"].as_array().into_iter().flatten();
+        let known = policies.find(|policy| policy["name"] == *self.name);
+        let known = known.unwrap_or(&Value::Null);
+        if known["sha256"] == *self.sha256 {
+            return Ok(true);
+        }
+        let mut held = known["held_back"].as_array().into_iter().flatten();
+        if held.any(|held| *held == *self.sha256) {
+            return Err(DeployError::HeldBack(self.name.clone()));
+        }
+        if waited <= PATIENCE {
+            return Ok(false);
+        }
+        let why = known["problem"].as_str().map(|problem| format!(": {problem}"));
+        Err(DeployError::NotSeen {
+            file: self.file.display().to_string(),
+            within: PATIENCE,
+            why: why.unwrap_or_default(),
+        })
     }
-    let mut held = known["held_back"].as_array().into_iter().flatten();
-    if held.any(|held| held == sha256) {
-        return Err(DeployError::HeldBack(name.to_owned()));
-    }
-    if waited <= PATIENCE {
-        return Ok(false);
-    }
-    let why = known["problem"].as_str().map(|problem| format!(": {problem}"));
-    Err(DeployError::NotSeen {
-        file: file.display().to_string(),
-        why: why.unwrap_or_default(),
-    })
 }
 
 #[cfg(test)]
@@ -45,7 +54,12 @@ mod tests {
     fn bytes_are_waited_for_unless_they_are_held_back_or_the_router_does_not_load_them_in_time() {
         let after = |policy: Value, waited: Duration| {
             let page = json!({ "policies": [{ "name": "other", "sha256": "new" }, policy] });
-            let loaded = has_loaded(&page, "mine", "new", Path::new("/p/mine.wasm"), waited);
+            let deployed = DeployedBytes {
+                name: "mine".to_owned(),
+                sha256: "new".to_owned(),
+                file: PathBuf::from("/p/mine.wasm"),
+            };
+            let loaded = deployed.are_loaded(&page, waited);
             loaded.map_err(|refused| refused.to_string())
         };
         let late = PATIENCE + Duration::from_secs(1);

@@ -23,7 +23,7 @@ use policy_store::builtin;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use self::loaded::has_loaded;
+use self::loaded::DeployedBytes;
 use self::placed::PlacedFile;
 use self::refusal::DeployError;
 use super::check::check as check_policy;
@@ -55,12 +55,7 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
         }
         given => given.map_err(UsageError::new)?,
     };
-    let mut named = args.router.clone();
-    if named.admin.is_empty() {
-        named
-            .admin
-            .extend(given.as_ref().ok().and_then(GivenSettings::admin_url));
-    }
+    let named = named_routers(args, given.as_ref().ok());
     let report = check_policy(&subject, given, &args.gate)?;
     if !report.is_ok() {
         eprint!("{report}");
@@ -105,6 +100,15 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<Exit> {
     Ok(begun?.exit)
 }
 
+/// Returns the routers that the arguments name, else the one of the configuration.
+fn named_routers(args: &DeployArgs, given: Option<&GivenSettings>) -> RouterArgs {
+    let mut named = args.router.clone();
+    if named.admin.is_empty() {
+        named.admin.extend(given.and_then(GivenSettings::admin_url));
+    }
+    named
+}
+
 /// Begins the trial once the routers have the bytes.
 fn begin(
     args: &DeployArgs,
@@ -115,9 +119,14 @@ fn begin(
 ) -> Result<PolicyChanged> {
     let name = &subject.name;
     for (client, page) in routers.clients().iter().zip(pages) {
-        let file = folder_of(args, name, page)?.join(format!("{name}.wasm"));
-        eprintln!("{name}: waiting until the router has loaded {}", file.display());
-        routers.wait(wait_for(client, name, &subject.sha256(), &file))?;
+        let deployed = DeployedBytes {
+            name: name.clone(),
+            sha256: subject.sha256(),
+            file: folder_of(args, name, page)?.join(format!("{name}.wasm")),
+        };
+        let file = deployed.file.display();
+        eprintln!("{name}: waiting until the router has loaded {file}");
+        routers.wait(wait_for(client, &deployed))?;
     }
     let (action, mut body) = match args.trial.canary {
         Some(percent) => ("canary", json!({ "percent": percent })),
@@ -314,12 +323,12 @@ fn check_share(name: &str, page: &Value, percent: f64) -> Result<(), DeployError
     Ok(())
 }
 
-/// Waits until the router has these bytes under that name.
-async fn wait_for(client: &AdminClient, name: &str, sha256: &str, file: &Path) -> Result<()> {
+/// Waits until the router has these bytes.
+async fn wait_for(client: &AdminClient, deployed: &DeployedBytes) -> Result<()> {
     let began = Instant::now();
     loop {
         let page = client.get("/admin/policies").await?;
-        if has_loaded(&page, name, sha256, file, began.elapsed())? {
+        if deployed.are_loaded(&page, began.elapsed())? {
             return Ok(());
         }
         sleep(PAUSE).await;

@@ -6,9 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use local_files::{NewFileAccess, replace_file};
-
 use super::refusal::DeployError;
+use crate::policy::component::replace_component;
 
 /// Component that was put into a policy folder. A router may be watching the folder.
 #[derive(Debug)]
@@ -62,15 +61,11 @@ impl FileBefore {
 
     /// Writes a file as a whole, with mode and owner of the file that was there, if the user may.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let new = || replace_file(path, bytes, NewFileAccess::Mode(0o644));
-        let written = match self {
-            // Only root gives files away. A file of another owner must be readable to the router.
-            Self::File { found, .. } => {
-                replace_file(path, bytes, NewFileAccess::Of(found)).or_else(|_| new())
-            }
-            Self::Missing | Self::Link(_) => new(),
+        let found = match self {
+            Self::File { found, .. } => Some(found),
+            Self::Missing | Self::Link(_) => None,
         };
-        written.map_err(|error| error.source)
+        replace_component(path, bytes, found).map_err(|error| error.source)
     }
 }
 

@@ -7,9 +7,6 @@ use std::time::Duration;
 use local_files::ADMIN_API_KEY;
 use thiserror::Error;
 
-/// Maximum time for the router to load a file.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-
 /// A policy is not deployed.
 #[derive(Debug, Error)]
 pub(super) enum DeployError {
@@ -83,7 +80,11 @@ pub(super) enum DeployError {
         source: io::Error,
     },
     #[error(
-        "the router did not load `{file}` within {PATIENCE:?}, and no trial began{why}; is that the `policy-dir` of this router?"
+        "the router did not load `{file}` within {within:?}, and no trial began{why}; is that the `policy-dir` of this router?"
     )]
-    NotSeen { file: String, why: String },
+    NotSeen {
+        file: String,
+        within: Duration,
+        why: String,
+    },
 }

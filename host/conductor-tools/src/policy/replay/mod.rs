@@ -12,6 +12,7 @@ mod plan_part;
 mod replay_same;
 mod replay_with;
 mod report;
+mod time_outs;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ pub use self::one_call::{ReplayError, ReplayedCall, replay_call};
 use self::plan_part::part_of;
 use self::replay_with::ComparedPolicy;
 use self::report::ReplayReport;
+use self::time_outs::TimeOuts;
 use super::component::ComponentFile;
 use super::{engine, print, settings};
 use crate::args::ReplayArgs;
@@ -40,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// If the component, its settings or the log cannot be read, or the runtime cannot start.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
     let subject = ComponentFile::find(&args.policy).map_err(UsageError::new)?;
-    let settings = patient(chosen_settings(args, &subject)?);
+    let settings = patient(chosen_settings(args, &subject)?, PATIENCE);
     let engine = engine()?;
     let state = Arc::<PolicyState>::default();
     let policy = engine.load(&subject.name, &subject.bytes, &settings, state)?;
@@ -76,10 +78,10 @@ fn chosen_settings(args: &ReplayArgs, subject: &ComponentFile) -> anyhow::Result
 }
 
 /// Raises the time limits: no request waits, and a recorded decision must not time out here.
-fn patient(settings: PolicySettings) -> PolicySettings {
+fn patient(settings: PolicySettings, patience: Duration) -> PolicySettings {
     PolicySettings {
-        cpu_budget: settings.cpu_budget.max(PATIENCE),
-        wall_limit: settings.wall_limit.max(PATIENCE),
+        cpu_budget: settings.cpu_budget.max(patience),
+        wall_limit: settings.wall_limit.max(patience),
         ..settings
     }
 }
@@ -92,19 +94,21 @@ fn replay(
 ) -> Result<ReplayReport, LogError> {
     let mut report = ReplayReport::new(subject, settings);
     let mut compared = ComparedPolicy::new(policy);
+    let mut time_outs = TimeOuts::default();
     while let Some(recorded) = log.next()? {
+        if time_outs.are_too_many() {
+            report.ended_early = true;
+            break;
+        }
         let made_by = &recorded.policy;
         let is_own = made_by.sha256.as_deref() == Some(policy.sha256())
             && made_by.params.as_deref() == Some(&*settings.params_json);
         if is_own {
-            report.again.add(policy, &recorded);
+            report.again.add(policy, &recorded, &mut time_outs);
         } else if let Some(part) = part_of(policy, &settings.params_json, &recorded) {
-            report.as_scorer.add_part(policy, &recorded, part);
+            report.as_scorer.add_part(policy, &recorded, part, &mut time_outs);
         } else if !recorded.line.fallback {
-            compared.compare(&recorded, &mut report.other);
-        }
-        if report.gives_up() {
-            break;
+            compared.compare(&recorded, &mut report.other, &mut time_outs);
         }
     }
     report.read(&log);
@@ -149,3 +153,6 @@ impl RecordedDecision {
         (answer, u64::try_from(took).unwrap_or(u64::MAX))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,6 +93,7 @@ pub fn replay_call(
     let recorded = RecordedDecision::of(call, run)
         .ok_or_else(|| ReplayError::NotComparable("its record is not complete".to_owned()))?;
     let answered = ComparedPolicy::new(policy).answer(&recorded);
+    let answered = answered.and_then(AnsweredCall::if_recorded);
     let answered = answered.map_err(ReplayError::NotComparable)?;
     let name = |row: usize| call.workers.get(row).map(|worker| worker.name.clone());
     let decision = ReplayedDecision::of(&answered, name);

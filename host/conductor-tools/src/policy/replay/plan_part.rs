@@ -13,6 +13,7 @@ use routing::{
 use super::columns::{Columns, resolved};
 use super::log::RecordedDecision;
 use super::replay_same::{RepeatReport, is_of_its_moment, ran_out_of_time};
+use super::time_outs::TimeOuts;
 
 /// Part of a scorer in a recorded decision.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +42,7 @@ impl RepeatReport {
         policy: &WasmPolicy,
         recorded: &RecordedDecision,
         part: ScorerPart<'_>,
+        time_outs: &mut TimeOuts,
     ) {
         let ScorerPart { at, scored } = part;
         self.decisions += 1;
@@ -56,7 +58,7 @@ impl RepeatReport {
             policy.score_replaying(input, &transcript)
         });
         self.nanoseconds.push(took);
-        self.timed_out += u64::from(ran_out_of_time(&replayed));
+        time_outs.count(ran_out_of_time(&replayed));
         let replayed_as = match &replayed {
             Err(Divergence::Truncated) => {
                 self.not_repeatable += 1;

@@ -8,6 +8,7 @@ use routing::{DecisionQueries, FaultKind, NoAnswers, PolicyFault, Verdict};
 use serde::Serialize;
 
 use super::log::RecordedDecision;
+use super::time_outs::TimeOuts;
 
 /// Results of repeated decisions.
 #[derive(Debug, Default, Serialize)]
@@ -22,9 +23,6 @@ pub(super) struct RepeatReport {
     pub(super) diverged: u64,
     /// Decisions that were not recorded in full, or ran out of time or instances then.
     pub(super) not_repeatable: u64,
-    /// Decisions that ran out of time in the replay.
-    #[serde(skip)]
-    pub(super) timed_out: u64,
     /// The first that came out otherwise.
     pub(super) first_difference: Option<Difference>,
     #[serde(skip)]
@@ -42,7 +40,7 @@ pub(super) struct Difference {
 }
 
 impl RepeatReport {
-    pub(super) fn add(&mut self, policy: &WasmPolicy, recorded: &RecordedDecision) {
+    pub(super) fn add(&mut self, policy: &WasmPolicy, recorded: &RecordedDecision, time_outs: &mut TimeOuts) {
         self.decisions += 1;
         if is_of_its_moment(recorded.line.fault.as_ref()) {
             self.not_repeatable += 1;
@@ -54,7 +52,7 @@ impl RepeatReport {
             policy.decide_replaying(input, &transcript)
         });
         self.nanoseconds.push(took);
-        self.timed_out += u64::from(ran_out_of_time(&replayed));
+        time_outs.count(ran_out_of_time(&replayed));
         let replayed_as = match &replayed {
             Ok(answer) if is_same(recorded, answer) => {
                 self.identical += 1;

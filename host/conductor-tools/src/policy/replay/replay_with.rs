@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::columns::Columns;
 use super::log::RecordedDecision;
+use super::time_outs::TimeOuts;
 
 /// Choices of the policy in decisions of others.
 #[derive(Debug, Default, Serialize)]
@@ -53,6 +54,7 @@ pub(super) struct AnsweredCall {
     pub(super) decision: Result<Decision, CallFault>,
     /// Figure of merit of its choice.
     pub(super) score: Option<f64>,
+    ran_out_of_time: bool,
     queries: Arc<LoggedQueries>,
     nanoseconds: u64,
 }
@@ -72,20 +74,28 @@ impl<'a> ComparedPolicy<'a> {
         }
     }
 
-    pub(super) fn compare(&mut self, recorded: &RecordedDecision, other: &mut ComparisonReport) {
+    pub(super) fn compare(
+        &mut self,
+        recorded: &RecordedDecision,
+        other: &mut ComparisonReport,
+        time_outs: &mut TimeOuts,
+    ) {
         other.decisions += 1;
         *other
             .recorded_policies
             .entry(recorded.policy.name.clone())
             .or_default() += 1;
-        match self.answer(recorded) {
+        let answered = self.answer(recorded).and_then(|answered| {
+            time_outs.count(answered.ran_out_of_time);
+            answered.if_recorded()
+        });
+        match answered {
             Ok(answered) => other.add(recorded, &answered),
             Err(why) => *other.not_comparable.entry(why).or_default() += 1,
         }
     }
 
-    /// Returns the answer to a recorded call, or the reason why the policy cannot be called or its answer does not
-    /// count.
+    /// Returns the answer to a recorded call, or the reason why the policy cannot be called.
     pub(super) fn answer(&mut self, recorded: &RecordedDecision) -> Result<AnsweredCall, String> {
         self.check_part(recorded)?;
         let numbers = match self.columns(&recorded.policy) {
@@ -95,12 +105,7 @@ impl<'a> ComparedPolicy<'a> {
         let queries = Arc::new(LoggedQueries::of(recorded));
         let shared: Arc<dyn DecisionQueries> = Arc::clone(&queries) as _;
         let (answer, took) = recorded.timed_call(&numbers, &shared, |input| self.policy.decide(input));
-        // Whatever it was answered, it does not end.
-        let is_endless = matches!(&answer, Err(fault) if fault.kind == FaultKind::Deadline);
-        let missed = queries.missed();
-        if !missed.is_empty() && !is_endless {
-            return Err(format!("not recorded: {}", missed.join(", ")));
-        }
+        let ran_out_of_time = matches!(&answer, Err(fault) if fault.kind == FaultKind::Deadline);
         let roles: Vec<Role> = recorded.workers.iter().map(|worker| worker.spec().role).collect();
         let offer = match recorded.line.pair_or_alone {
             Some(alone) => Offer::Pair { roles: &roles, alone },
@@ -115,6 +120,7 @@ impl<'a> ComparedPolicy<'a> {
         Ok(AnsweredCall {
             decision: check_answer(answer, offer),
             score,
+            ran_out_of_time,
             queries,
             nanoseconds: took,
         })
@@ -145,6 +151,17 @@ impl<'a> ComparedPolicy<'a> {
             self.columns.len() - 1
         });
         &self.columns[at].1
+    }
+}
+
+impl AnsweredCall {
+    /// Returns the call, or the reason why its answer does not count.
+    pub(super) fn if_recorded(self) -> Result<Self, String> {
+        let missed = self.queries.missed();
+        match missed.is_empty() {
+            true => Ok(self),
+            false => Err(format!("not recorded: {}", missed.join(", "))),
+        }
     }
 }
 
@@ -217,8 +234,10 @@ impl LoggedQueries {
             let name = feature.name().into_owned();
             let plan = FeaturePlan::resolve(&[], &[name]).ok()?;
             let numbers = Columns::find(&plan, &recorded.policy).ok()?.lay_out(recorded);
-            // Unknown values count as 0 here, as the contract has it.
-            Some(numbers.into_iter().map(|tokens| tokens as u32).collect())
+            // The list is empty if the prompt's tokens are unknown.
+            let is_known = numbers.iter().any(|tokens| !tokens.is_nan());
+            let numbers = numbers.into_iter().filter(|_| is_known);
+            Some(numbers.map(|tokens| tokens as u32).collect())
         };
         let held = || {
             let plan = FeaturePlan::resolve(&[RequestFeature::PoolQueued.name().to_owned()], &[]).ok()?;
@@ -345,15 +364,26 @@ impl DecisionQueries for LoggedQueries {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::log::Log;
     use super::*;
 
     /// Returns the answers of a log about two workers, with this number of held requests in it.
     fn queries(held: Option<f64>) -> LoggedQueries {
-        let (columns, numbers): (Vec<&str>, Vec<f64>) =
-            held.map(|held| ("pool.queued", held)).into_iter().unzip();
+        let held = held.map(|held| ("pool.queued", json!(held)));
+        queries_of(held, None)
+    }
+
+    /// Returns the answers of a log about two workers that hold these tokens of the prompt.
+    fn holding(tokens: [Value; 2]) -> LoggedQueries {
+        queries_of(None, Some(("prefix.any-tokens", tokens)))
+    }
+
+    fn queries_of(request: Option<(&str, Value)>, candidate: Option<(&str, [Value; 2])>) -> LoggedQueries {
+        let (request_columns, mut numbers): (Vec<&str>, Vec<Value>) = request.into_iter().unzip();
+        let (columns, by_worker): (Vec<&str>, Vec<[Value; 2]>) = candidate.into_iter().unzip();
+        numbers.extend(by_worker.into_iter().flatten());
         let worker = |id: u32| {
             let labels = json!({});
             json!({ "worker": { "id": id, "name": "w", "role": "mixed", "weight": 1.0, "labels": labels } })
@@ -364,7 +394,7 @@ mod tests {
             worker(9),
             json!({ "policy": {
                 "id": 1, "name": "mine", "sha256": "ab", "version": "1", "params": "{}",
-                "request-columns": columns, "columns": [], "more-request-columns": [], "more-columns": [],
+                "request-columns": request_columns, "columns": columns, "more-request-columns": [], "more-columns": [],
             } }),
             json!({ "decision": {
                 "request": "r", "seq": 1, "attempt": 0, "phase": "mixed", "session": null, "now-us": 0, "unix-us": 9,
@@ -386,6 +416,15 @@ mod tests {
         assert!(queries.missed().is_empty());
         assert_eq!(queries.ahead(&[100, 201]), [0; 4], "two numbers a candidate");
         assert_eq!(queries.missed(), ["queue.ahead"]);
+    }
+
+    #[test]
+    fn no_tokens_are_matched_where_the_recorded_prompt_is_unknown() {
+        let unknown = holding([json!("NaN"), json!("NaN")]);
+        assert_eq!((unknown.matched(Tier::Disk), unknown.holders(0)), (Vec::new(), 0));
+        let known = holding([json!(64.0), json!("NaN")]);
+        assert_eq!((known.matched(Tier::Disk), known.holders(64)), (vec![64, 0], 1));
+        assert!(unknown.missed().is_empty() && known.missed().is_empty());
     }
 
     #[test]

@@ -4,17 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use policy_runtime::PolicySettings;
-use routing::FaultKind;
 use serde::Serialize;
 
 use super::log::Log;
 use super::replay_same::RepeatReport;
 use super::replay_with::ComparisonReport;
+use super::time_outs::MOST_TIMED_OUT;
 use crate::Exit;
 use crate::policy::component::ComponentFile;
-
-/// Decisions that run out of time before a replay ends early. Each takes seconds, and a log has many.
-const MOST_TIMED_OUT: u64 = 5;
 
 /// All of it.
 #[derive(Debug, Serialize)]
@@ -23,11 +20,8 @@ pub(super) struct ReplayReport {
     policy: String,
     sha256: String,
     params: String,
-    /// Decisions in the log.
-    decisions: u64,
-    outcomes: u64,
-    /// Lines that are none of a log's.
-    unreadable_lines: u64,
+    #[serde(flatten)]
+    log: LogTotals,
     /// Decisions of this component with these parameters.
     pub(super) again: RepeatReport,
     /// Decisions of pipelines with it as a scorer.
@@ -35,9 +29,19 @@ pub(super) struct ReplayReport {
     /// Decisions of other policies.
     pub(super) other: ComparisonReport,
     /// Set if the replay ended before the log did, since too many decisions ran out of time.
-    ended_early: bool,
+    pub(super) ended_early: bool,
     /// Times of one decision, without reading the log.
     time: Option<Times>,
+}
+
+/// Numbers of lines of a log, as far as it was read.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct LogTotals {
+    decisions: u64,
+    outcomes: u64,
+    /// Lines that are none of a log's.
+    unreadable_lines: u64,
 }
 
 /// Times in nanoseconds.
@@ -55,9 +59,7 @@ impl ReplayReport {
             policy: subject.label.clone(),
             sha256: subject.sha256(),
             params: settings.params_json.clone(),
-            decisions: 0,
-            outcomes: 0,
-            unreadable_lines: 0,
+            log: LogTotals::default(),
             again: RepeatReport::default(),
             as_scorer: RepeatReport::default(),
             other: ComparisonReport::default(),
@@ -66,19 +68,13 @@ impl ReplayReport {
         }
     }
 
-    /// Returns true if so many decisions ran out of time that the rest would, and notes the early end.
-    pub(super) fn gives_up(&mut self) -> bool {
-        let of_others = self.other.faults.get(FaultKind::Deadline.as_str());
-        let timed_out = self.again.timed_out + self.as_scorer.timed_out + of_others.copied().unwrap_or(0);
-        self.ended_early = timed_out >= MOST_TIMED_OUT;
-        self.ended_early
-    }
-
     /// Adds the totals of a log, as far as it was read.
     pub(super) fn read(&mut self, log: &Log<'_>) {
-        self.decisions = log.decisions;
-        self.outcomes = log.outcomes;
-        self.unreadable_lines = log.unreadable;
+        self.log = LogTotals {
+            decisions: log.decisions,
+            outcomes: log.outcomes,
+            unreadable_lines: log.unreadable,
+        };
         let mut times = [
             &*self.again.nanoseconds,
             &*self.as_scorer.nanoseconds,
@@ -111,15 +107,20 @@ impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sha256 = self.sha256.get(..12).unwrap_or(&self.sha256);
         writeln!(f, "{}@{sha256} with params {}", self.policy, self.params)?;
-        write!(f, "log: {} decisions, {} outcomes", self.decisions, self.outcomes)?;
-        if self.unreadable_lines > 0 {
-            write!(f, ", {} lines that cannot be read", self.unreadable_lines)?;
+        let LogTotals {
+            decisions,
+            outcomes,
+            unreadable_lines,
+        } = self.log;
+        write!(f, "log: {decisions} decisions, {outcomes} outcomes")?;
+        if unreadable_lines > 0 {
+            write!(f, ", {unreadable_lines} lines that cannot be read")?;
         }
         writeln!(f)?;
         if self.ended_early {
             writeln!(
                 f,
-                "ended early: {MOST_TIMED_OUT} decisions ran out of time; `conductor policy check` looks for the cause"
+                "ended early: {MOST_TIMED_OUT} decisions in a row ran out of time; `conductor policy check` looks for the cause"
             )?;
         }
         if self.again.decisions > 0 {

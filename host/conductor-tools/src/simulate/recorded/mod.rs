@@ -98,11 +98,11 @@ impl RecordedTrace {
         Some(Profile::Fitted(self.fit.as_ref()?.profile.clone()))
     }
 
-    /// Returns the log's workers, decode workers last, each with so many blocks in its cache. With `requested`, returns
-    /// so many workers that do everything: the first of the log, or copies of them besides.
+    /// Returns the log's workers by name, decode workers last, each with so many blocks in its cache. With `requested`,
+    /// returns so many workers that do everything: the first of them, or copies of them besides.
     pub(super) fn cluster(&self, requested: Option<u32>, cache_blocks: usize) -> anyhow::Result<ClusterSpec> {
         let mut workers = self.workers.clone();
-        workers.sort_by_key(|worker| worker.role == Role::Decode);
+        workers.sort_by(|a, b| place(a).cmp(&place(b)));
         if let Some(requested) = requested {
             if workers.iter().any(|worker| worker.role != Role::Mixed) {
                 bail!(
@@ -145,7 +145,7 @@ impl RecordedTrace {
         Ok(RecordedReport {
             about: self.about,
             not_modelled: NotModelled {
-                weights_differ: weights_differ(&self.workers),
+                only_weights_differ: only_weights_differ(&spec.cluster.workers),
                 unknown_numbers: unknown_numbers(contestants)?,
             },
             measured,
@@ -195,6 +195,11 @@ impl RecordedTrace {
     }
 }
 
+/// Returns the place of a worker in the order that `--worker-speeds` and `--fail` count in.
+fn place(worker: &LoggedWorker) -> (bool, &str) {
+    (worker.role == Role::Decode, &worker.identity.name)
+}
+
 /// Returns the first so many workers; where there are not as many, copies of them with names of their own besides.
 fn with_copies(workers: &[LoggedWorker], count: usize) -> Vec<LoggedWorker> {
     let mut all: Vec<LoggedWorker> = workers.iter().cycle().take(count).cloned().collect();
@@ -219,11 +224,12 @@ fn room_tokens(cache_tokens: u64, block_tokens: u32) -> u64 {
     }
 }
 
-/// Returns whether two of the workers have different weights.
-fn weights_differ(workers: &[LoggedWorker]) -> bool {
-    workers
-        .windows(2)
-        .any(|pair| pair[0].identity.weight != pair[1].identity.weight)
+/// Returns whether two of the workers have different weights, and all of them the same speed.
+fn only_weights_differ(workers: &[WorkerSpec]) -> bool {
+    let weight = |worker: &WorkerSpec| worker.identity.as_ref().map(|identity| identity.weight);
+    let mut pairs = workers.windows(2);
+    workers.windows(2).all(|pair| pair[0].speed == pair[1].speed)
+        && pairs.any(|pair| weight(&pair[0]) != weight(&pair[1]))
 }
 
 /// Returns the numbers that policies read and no log has, each with those policies.
@@ -324,6 +330,31 @@ mod tests {
             .collect();
         assert_eq!(labels, ["a", "b", "a-2", "a", "b", "a-2", "a"]);
         assert!(more.iter().all(|worker| worker.identity.weight == 2.0));
+    }
+
+    #[test]
+    fn workers_are_in_the_order_of_their_names_with_decode_workers_last() {
+        let mut logged = [("b", Role::Mixed), ("a", Role::Decode), ("c", Role::Prefill)]
+            .map(|(name, role)| worker(name, role));
+        logged.sort_by(|a, b| place(a).cmp(&place(b)));
+        assert_eq!(logged.map(|worker| worker.identity.name), ["b", "c", "a"]);
+    }
+
+    #[test]
+    fn different_weights_are_reported_only_of_workers_with_equal_speeds() {
+        let workers = |weights: [f64; 2], speeds: [f64; 2]| {
+            [0, 1].map(|at| WorkerSpec {
+                speed: speeds[at],
+                identity: Some(WorkerIdentity {
+                    weight: weights[at],
+                    ..worker("a", Role::Mixed).identity
+                }),
+                ..WorkerSpec::of(&Profile::default(), Role::Mixed, 0)
+            })
+        };
+        assert!(only_weights_differ(&workers([1.0, 2.0], [1.0, 1.0])));
+        assert!(!only_weights_differ(&workers([1.0, 2.0], [1.0, 2.0])));
+        assert!(!only_weights_differ(&workers([2.0, 2.0], [1.0, 1.0])));
     }
 
     #[test]

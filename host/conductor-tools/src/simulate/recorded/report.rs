@@ -30,15 +30,15 @@ pub(in crate::simulate) struct RecordedReport {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct NotModelled {
-    /// Set if the workers' weights differ. Their speeds are equal without `--worker-speeds`.
-    pub(super) weights_differ: bool,
+    /// Set if the simulated workers have different weights and equal speeds.
+    pub(super) only_weights_differ: bool,
     /// Numbers that simulated policies read and that are unknown in a simulation, with the policies.
     pub(super) unknown_numbers: BTreeMap<String, Vec<String>>,
 }
 
 impl NotModelled {
     fn is_empty(&self) -> bool {
-        !self.weights_differ && self.unknown_numbers.is_empty()
+        !self.only_weights_differ && self.unknown_numbers.is_empty()
     }
 }
 
@@ -121,10 +121,10 @@ impl fmt::Display for RecordedReport {
 
 impl fmt::Display for NotModelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.weights_differ {
+        if self.only_weights_differ {
             writeln!(
                 f,
-                "The workers' weights differ, and their speeds do not unless --worker-speeds gives them."
+                "The workers have different weights and equal speeds: --worker-speeds sets the speeds."
             )?;
         }
         for (number, policies) in &self.unknown_numbers {

@@ -1,5 +1,7 @@
 //! Several routers that share their loads.
 
+use routing::Phase;
+
 use super::*;
 use crate::router::{BusCut, Knowledge, Routers, SharingSpec};
 
@@ -107,13 +109,15 @@ fn a_router_that_stays_away_counts_no_more() {
     assert_eq!(policies[1].numbers(), [1.0], "the own one");
 }
 
-#[test]
-fn a_prompt_of_another_router_is_expected_where_and_when_its_own_router_expects_it() {
+/// Returns two routers that expect each other's prompts, before a prefill worker and two decode workers. Their policies
+/// send to the first pair, and an answer by itself to the last worker.
+fn expecting_routers() -> (Routers, [Arc<Scripted>; 2]) {
     let policies = [0, 1].map(|_| {
-        Scripted::new(&[], &["worker.role", "prefix.any-tokens"], |_| {
+        Scripted::new(&[], &["worker.role", "prefix.any-tokens"], |input| {
+            let is_pair = input.request.phase == Phase::Mixed;
             Verdict::Route(Choice {
-                row: 1,
-                prefill: Some(0),
+                row: if is_pair { 1 } else { input.ids.len() as u32 - 1 },
+                prefill: is_pair.then_some(0),
                 score: f64::NAN,
             })
         })
@@ -128,14 +132,45 @@ fn a_prompt_of_another_router_is_expected_where_and_when_its_own_router_expects_
         },
         ..RouterSpec::default()
     };
-    let cluster = roles(&[Role::Prefill, Role::Decode]);
-    let mut routers = Routers::new(&cluster, BLOCK, policies.each_ref().map(one), &spec);
+    let cluster = roles(&[Role::Prefill, Role::Decode, Role::Decode]);
+    let routers = Routers::new(&cluster, BLOCK, policies.each_ref().map(one), &spec);
+    (routers, policies)
+}
+
+/// Returns the matched tokens of each candidate in the last call, by its id.
+fn matched(policy: &Scripted) -> Vec<(u32, f64)> {
+    let seen = policy.last();
+    let tokens = seen.numbers.chunks(2).map(|row| row[1]);
+    seen.ids.iter().copied().zip(tokens).collect()
+}
+
+#[test]
+fn a_prompt_of_another_router_is_expected_where_and_when_its_own_router_expects_it() {
+    let (mut routers, policies) = expecting_routers();
     let prompt = request(1_024, &[1, 2]);
-    let held = || [policies[1].numbers()[1], policies[1].numbers()[3]];
     routers.place(0, arrives(0, &prompt), 0);
     routers.place(1, arrives(1, &prompt), 0);
-    assert_eq!(held(), [1_024.0, 0.0], "the prefill worker is computing it");
+    assert_eq!(
+        matched(&policies[1]),
+        [(0, 1_024.0), (1, 0.0), (2, 0.0)],
+        "the prefill worker is computing it"
+    );
     routers.first_token(2, 0, 0);
     routers.place(3, arrives(3, &prompt), 0);
-    assert_eq!(held(), [1_024.0; 2]);
+    assert_eq!(matched(&policies[1]), [(0, 1_024.0), (1, 1_024.0), (2, 0.0)]);
+}
+
+#[test]
+fn an_answer_that_is_placed_again_is_expected_by_the_other_routers_too() {
+    let (mut routers, policies) = expecting_routers();
+    let prompt = request(1_024, &[1, 2]);
+    routers.place(0, arrives(0, &prompt), 0);
+    routers.first_token(1, 0, 0);
+    routers.lost(2, 0, 1);
+    let at_last = || matched(&policies[1]).into_iter().find(|(id, _)| *id == 2);
+    routers.place(3, arrives(1, &prompt), 0);
+    assert_eq!(at_last(), Some((2, 0.0)));
+    routers.place_answer(4, arrives(0, &prompt), 1);
+    routers.place(5, arrives(3, &prompt), 0);
+    assert_eq!(at_last(), Some((2, 1_024.0)));
 }
