@@ -8,9 +8,14 @@ use tokio::sync::Semaphore;
 /// Permit to use one connection. Empty for the router's own requests.
 pub(crate) type ConnectionPermit = Option<HeldPermit>;
 
-/// Limit of the connections in use. It may change while they are, also from or to unlimited: it counts in any case.
+/// Limit of the connections in use. It may change while they are, also from or to unlimited.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
+    /// Limit; [`UNLIMITED`] for none.
+    most: AtomicUsize,
+    /// Connections in use. Without a limit nothing else counts them.
+    in_use: AtomicUsize,
+    /// Free permits, while there is a limit.
     permits: Semaphore,
     /// Permits in use beyond a limit that was lowered. As many are dropped when they are returned.
     surplus: AtomicUsize,
@@ -22,18 +27,42 @@ pub(crate) struct HeldPermit {
     limit: Arc<ConnectionLimit>,
 }
 
+const UNLIMITED: usize = usize::MAX;
+
 impl ConnectionLimit {
-    /// Creates a limit. `None`: unlimited.
-    pub(crate) fn new(most: Option<usize>) -> Arc<Self> {
+    /// Creates a limit that limits nothing yet.
+    pub(crate) fn unlimited() -> Arc<Self> {
         Arc::new(Self {
-            permits: Semaphore::new(bounded(most)),
+            most: AtomicUsize::new(UNLIMITED),
+            in_use: AtomicUsize::new(0),
+            permits: Semaphore::new(0),
             surplus: AtomicUsize::new(0),
         })
     }
 
-    /// Changes the limit. Connections in use stay, even above the new limit. Called by one thread at a time.
-    pub(crate) fn change(&self, before: Option<usize>, most: Option<usize>) {
-        let (before, most) = (bounded(before), bounded(most));
+    /// Changes the limit; `None` for unlimited. Connections in use stay, even above the new limit.
+    /// Called by one thread at a time.
+    pub(crate) fn change(&self, most: Option<usize>) {
+        let most = most.map(|most| most.min(Semaphore::MAX_PERMITS));
+        let before = self.most.swap(most.unwrap_or(UNLIMITED), Ordering::SeqCst);
+        match (before, most) {
+            (UNLIMITED, None) => {}
+            (UNLIMITED, Some(most)) => self.begin(most),
+            // All that wait get a permit. The others need none.
+            (_, None) => self.permits.add_permits(Semaphore::MAX_PERMITS / 2),
+            (before, Some(most)) => self.move_to(before, most),
+        }
+    }
+
+    /// Counts the connections in use under a first limit.
+    fn begin(&self, most: usize) {
+        self.permits.forget_permits(Semaphore::MAX_PERMITS);
+        let in_use = self.in_use.load(Ordering::SeqCst);
+        self.surplus.store(in_use.saturating_sub(most), Ordering::SeqCst);
+        self.permits.add_permits(most.saturating_sub(in_use));
+    }
+
+    fn move_to(&self, before: usize, most: usize) {
         if let Some(fewer) = before.checked_sub(most) {
             let free = self.permits.forget_permits(fewer);
             self.surplus.fetch_add(fewer - free, Ordering::SeqCst);
@@ -48,16 +77,22 @@ impl ConnectionLimit {
 
     /// Acquires a permit at once. Returns `None` while all are in use.
     pub(crate) fn try_acquire(self: &Arc<Self>) -> ConnectionPermit {
-        self.permits.try_acquire().ok()?.forget();
-        let limit = Arc::clone(self);
-        Some(HeldPermit { limit })
+        if self.most.load(Ordering::Relaxed) != UNLIMITED {
+            self.permits.try_acquire().ok()?.forget();
+        }
+        Some(self.hold())
     }
 
     /// Acquires a permit; waits for one while all are in use.
     pub(crate) async fn acquire(self: &Arc<Self>) -> ConnectionPermit {
         self.permits.acquire().await.ok()?.forget();
+        Some(self.hold())
+    }
+
+    fn hold(self: &Arc<Self>) -> HeldPermit {
+        self.in_use.fetch_add(1, Ordering::SeqCst);
         let limit = Arc::clone(self);
-        Some(HeldPermit { limit })
+        HeldPermit { limit }
     }
 
     /// Takes one of the surplus. Returns `false` if there is none.
@@ -72,12 +107,12 @@ impl ConnectionLimit {
 
 impl Drop for HeldPermit {
     fn drop(&mut self) {
-        if !self.limit.take_surplus() {
-            self.limit.permits.add_permits(1);
+        let limit = &self.limit;
+        limit.in_use.fetch_sub(1, Ordering::SeqCst);
+        let most = limit.most.load(Ordering::SeqCst);
+        // A request that begins or ends in the moment of a first limit may not be counted: free permits never exceed it.
+        if most != UNLIMITED && !limit.take_surplus() && limit.permits.available_permits() < most {
+            limit.permits.add_permits(1);
         }
     }
-}
-
-fn bounded(most: Option<usize>) -> usize {
-    most.map_or(Semaphore::MAX_PERMITS, |most| most.min(Semaphore::MAX_PERMITS))
 }

@@ -116,7 +116,7 @@ impl ConnectionPool {
             address: WorkerAddress::parse(url)?,
             via: OnceLock::new(),
             state: Mutex::default(),
-            limit: ConnectionLimit::new(None),
+            limit: ConnectionLimit::unlimited(),
             was_refused: AtomicBool::new(false),
             open: Arc::default(),
         })
@@ -139,7 +139,7 @@ impl ConnectionPool {
     pub fn configure(&self, spec: &ConnectionsSpec, via: &HeaderValue) {
         let _ = self.via.set(via.clone());
         let mut state = self.lock();
-        self.limit.change(state.spec.most, spec.most);
+        self.limit.change(spec.most);
         let address = |tls: &Option<Arc<WorkerTls>>| tls.as_ref().map(Arc::as_ptr);
         if address(&state.spec.tls) != address(&spec.tls) {
             state.idle.clear();
