@@ -39,8 +39,8 @@ pub(crate) fn check(target: &WorkerTarget, observed: &Observed) -> Option<LiveCh
     if let Some(address) = address.filter(|_| target.role == Role::Prefill) {
         let answer = observed.bootstrap.as_ref()?;
         let checked = bootstrap(dialect, address, &shows, answer);
-        return Some(match named_elsewhere(target, observed) {
-            Some(named) => with_named(&checked, named),
+        return Some(match engine_bootstrap(target, observed) {
+            Some(named) => warn_of_port(&checked, named),
             None => checked,
         });
     }
@@ -96,7 +96,7 @@ fn bootstrap(dialect: Dialect, address: &str, shows: &str, answer: &Page<Bootstr
 
 /// Returns the address of the bootstrap server that the engine names, if another one is handed to both legs. Where the
 /// dialect is detected, the router takes the engine's port.
-fn named_elsewhere<'o>(target: &WorkerTarget, observed: &'o Observed) -> Option<&'o str> {
+fn engine_bootstrap<'o>(target: &WorkerTarget, observed: &'o Observed) -> Option<&'o str> {
     target.dialect.named()?;
     let Some(Page::Read(shown)) = &observed.shown else {
         return None;
@@ -106,11 +106,14 @@ fn named_elsewhere<'o>(target: &WorkerTarget, observed: &'o Observed) -> Option<
 }
 
 /// Adds the address that the engine names to the check of another one. That may be a mapped port.
-fn with_named(checked: &LiveCheck, named: &str) -> LiveCheck {
+fn warn_of_port(checked: &LiveCheck, named: &str) -> LiveCheck {
     let message = format!("/server_info names {named}; {}", checked.message);
     let hint = format!("set `bootstrap` of the worker to \"{named}\", or `dialect` of the pool to \"auto\"");
     match checked.result {
-        CheckResult::Fail => LiveCheck::fail(CONNECTOR, message, hint),
+        CheckResult::Fail => {
+            let other = checked.hint.iter().map(|other| format!("; else {other}"));
+            LiveCheck::fail(CONNECTOR, message, hint + &other.collect::<String>())
+        }
         CheckResult::Pass | CheckResult::Warn => LiveCheck::warn(CONNECTOR, message, hint),
     }
 }
@@ -210,7 +213,10 @@ mod tests {
         assert_eq!(check("http://a:8998", up()).result, CheckResult::Pass);
         let results = [up(), failed()].map(|answer| {
             let checked = check("http://a:8997", answer);
-            assert!(checked.hint.unwrap().contains("http://a:8997"));
+            let hint = checked.hint.unwrap();
+            assert!(hint.contains("http://a:8997"), "{hint}");
+            let has_other = hint.contains("--disaggregation-bootstrap-port");
+            assert_eq!(has_other, checked.result == CheckResult::Fail, "{hint}");
             checked.result
         });
         assert_eq!(results, [CheckResult::Warn, CheckResult::Fail]);

@@ -147,14 +147,24 @@ pub enum LoadError {
     #[error("start a second instance like the first: {}", .0.detail)]
     SecondInstance(Failure),
     /// The policy failed its trial.
-    #[error("try the policy on {candidates} synthetic candidates")]
+    #[error("try the policy on {candidates} synthetic candidates{}", unknown_prompt(*.is_prompt_unknown))]
     Probe {
         /// Number of candidates.
         candidates: usize,
+        /// `true` if the tokens of the trial's prompt are unknown, so that the policy sees no match of any worker.
+        is_prompt_unknown: bool,
         /// The cause.
         #[source]
         source: ProbeError,
     },
+}
+
+fn unknown_prompt(is_unknown: bool) -> &'static str {
+    if is_unknown {
+        " and a prompt whose tokens are unknown (`index.matched` is empty)"
+    } else {
+        ""
+    }
 }
 
 impl LoadError {

@@ -65,8 +65,11 @@ pub(crate) fn probe(
         };
         let call = SyntheticCall::new(plan, recipe, trial);
         let start = Instant::now();
-        decide_synthetic(instance, &call, trial, budget)
-            .map_err(|source| LoadError::Probe { candidates, source })?;
+        decide_synthetic(instance, &call, trial, budget).map_err(|source| LoadError::Probe {
+            candidates,
+            is_prompt_unknown: numbers == NumberSource::UnknownPrompt,
+            source,
+        })?;
         took = start.elapsed();
     }
     Ok(took)

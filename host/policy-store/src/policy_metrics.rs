@@ -96,7 +96,7 @@ fn encode(policies: &[PolicyReport], page: &mut MetricPage<'_>) -> Result<(), fm
     page.counters(
         "conductor_policy_log_lines_dropped",
         "Log lines of a version that were dropped: it wrote more than 10 a second",
-        versions().map(|(policy, version)| (labels(policy, version), version.log_lines_dropped)),
+        versions().map(|(policy, version)| (labels(policy, version), version.counts.log_lines_dropped)),
     )
 }
 
@@ -106,11 +106,10 @@ fn labels<'a>(policy: &'a str, version: &'a VersionReport) -> [(&'static str, &'
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use super::*;
-    use crate::library::{CircuitReport, LoadTimes, PipelineDecisions};
+    use crate::library::{CircuitReport, LoadTimes, PipelineDecisions, VersionCounts};
     use crate::pipeline_report::PipelineReport;
 
     #[derive(Debug)]
@@ -130,9 +129,10 @@ mod tests {
             manifest: String::new(),
             params: serde_json::Value::Null,
             since_unix_ms: None,
-            calls: 0,
-            faults: BTreeMap::new(),
-            log_lines_dropped,
+            counts: VersionCounts {
+                log_lines_dropped,
+                ..VersionCounts::default()
+            },
             circuit: CircuitReport {
                 state: CircuitState::Closed.as_str(),
                 openings: 0,

@@ -95,6 +95,10 @@ const LARGER: &[(&str, &str)] = &[
         "a line of the decision log: one field for each key",
     ),
     (
+        "decision-log::PolicyLine",
+        "a line of the decision log: one field for each key",
+    ),
+    (
         "decision-log::ShadowLine",
         "a line of the decision log: one field for each key",
     ),

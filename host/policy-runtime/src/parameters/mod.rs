@@ -179,8 +179,11 @@ impl Parameter {
         }
     }
 
-    /// Replaces a default that is a bound but for the rounding of its text by that bound.
+    /// Replaces a default of a `number` that is a bound but for the rounding of its text by that bound.
     fn unround_default(&mut self) {
+        if self.kind != ParameterKind::Number {
+            return;
+        }
         let Some(number) = self.default.as_ref().and_then(Value::as_f64) else {
             return;
         };

@@ -135,6 +135,11 @@ fn a_default_that_is_a_bound_may_have_15_digits() {
     assert_eq!(within.unwrap().unwrap().to_string(), "0.666666666666666");
     share("6.6666666667e-1", third, two_thirds).unwrap_err();
     share("3.3333333333e-1", third, two_thirds).unwrap_err();
+    let whole = parameters::Parameter {
+        most: 1e12,
+        ..described("tokens", "integer", "1000000000001")
+    };
+    Parameter::read_all(vec![whole]).unwrap_err();
 }
 
 #[test]

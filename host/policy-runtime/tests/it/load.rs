@@ -241,7 +241,12 @@ fn more_memory_than_the_limit_is_refused_at_load() {
 #[test]
 fn a_policy_that_indexes_the_empty_list_of_an_unknown_prompt_is_not_loaded() {
     let error = load(&engine(), &component(include_str!("../wat/indexes.wat"))).unwrap_err();
-    let LoadError::Probe { candidates, source } = error else {
+    let named = "synthetic candidates and a prompt whose tokens are unknown";
+    assert!(error.to_string().contains(named), "{error}");
+    let LoadError::Probe {
+        candidates, source, ..
+    } = error
+    else {
         panic!("{error:?}");
     };
     assert_eq!((candidates, source.kind()), (16, FaultKind::Trap));
@@ -253,7 +258,9 @@ fn a_policy_that_fails_its_trial_is_not_loaded() {
     let trial = |from: &str, to: &str| {
         let case = include_str!("../wat/behaviours.wat").replace(from, to);
         match load(&engine(), &component(&case)) {
-            Err(LoadError::Probe { candidates, source }) => (candidates, source),
+            Err(LoadError::Probe {
+                candidates, source, ..
+            }) => (candidates, source),
             other => panic!("{other:?}"),
         }
     };

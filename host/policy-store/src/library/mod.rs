@@ -56,7 +56,7 @@ pub use self::origin::ComponentOrigin;
 pub use self::policy_commit::{PolicyCommit, SwappedPolicy};
 pub use self::prepared::{Outcome, Prepared, PreparedPolicy};
 #[cfg(test)]
-pub(crate) use self::report::{CircuitReport, LoadTimes};
+pub(crate) use self::report::{CircuitReport, LoadTimes, VersionCounts};
 pub use self::report::{PipelineDecisions, PolicyReport, VersionReport, VersionState};
 pub use self::saved_rollback::VersionIdentity;
 pub use self::shared_hold::{HoldState, SharedHold};

@@ -103,17 +103,25 @@ pub struct VersionReport {
     pub params: Value,
     /// Time of its last activation, in milliseconds since 1970.
     pub since_unix_ms: Option<u64>,
-    /// Calls.
-    pub calls: u64,
-    /// Failed calls by kind, with the answers that the router found invalid.
-    pub faults: BTreeMap<&'static str, u64>,
-    /// Log lines that were dropped because it wrote too many.
-    #[serde(skip)]
-    pub log_lines_dropped: u64,
+    /// Counters.
+    #[serde(flatten)]
+    pub counts: VersionCounts,
     /// Circuit breaker.
     pub circuit: CircuitReport,
     /// Times of its loading.
     pub load: LoadTimes,
+}
+
+/// Counters of one version.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct VersionCounts {
+    /// Calls.
+    pub calls: u64,
+    /// Failed calls by kind, with the answers that the router found invalid.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Log lines that were dropped because it wrote too many. On `/metrics` only: they change no decision.
+    #[serde(skip)]
+    pub log_lines_dropped: u64,
 }
 
 /// State of a circuit breaker.
@@ -245,8 +253,8 @@ impl PolicyReport {
             .first()
             .filter(|first| first.state == VersionState::Active)
         {
-            self.calls = active.calls;
-            self.faults = active.faults.values().sum();
+            self.calls = active.counts.calls;
+            self.faults = active.counts.faults.values().sum();
         }
         let chain = self
             .kept
@@ -282,9 +290,11 @@ impl VersionReport {
             manifest: manifest(version),
             params: serde_json::from_str(&version.settings.params_json).unwrap_or_default(),
             since_unix_ms: unix_ms(version.since),
-            calls: stats.calls,
-            faults,
-            log_lines_dropped: stats.log_lines_dropped,
+            counts: VersionCounts {
+                calls: stats.calls,
+                faults,
+                log_lines_dropped: stats.log_lines_dropped,
+            },
             circuit: CircuitReport {
                 state: version.circuit.state().as_str(),
                 openings: version.circuit.openings(),

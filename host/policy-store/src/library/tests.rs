@@ -288,7 +288,7 @@ fn an_opened_circuit_with_a_version_before_is_a_rollback_and_counted_once() {
     assert_eq!(report.decides.as_deref(), Some(&*entry(&library).chain[1].id));
     assert_eq!(report.versions[0].circuit.state, "open");
     assert_eq!(
-        report.versions[0].faults["invalid-verdict"], 5,
+        report.versions[0].counts.faults["invalid-verdict"], 5,
         "found by the router"
     );
 }

@@ -1,5 +1,6 @@
 //! Label values of the request path's metrics.
 
+use routing::{Decision, Verdict};
 use worker_client::SendError;
 
 /// Outcome of a request. Each request is counted exactly once.
@@ -190,6 +191,26 @@ pub(crate) enum VerdictKind {
     Queue,
     Reject,
     Pass,
+}
+
+impl VerdictKind {
+    pub(crate) fn of(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Route(_) => Self::Route,
+            Verdict::Queue(_) => Self::Queue,
+            Verdict::Reject(_) => Self::Reject,
+            Verdict::Pass => Self::Pass,
+        }
+    }
+
+    pub(crate) fn of_decision(decision: &Decision) -> Self {
+        match decision {
+            Decision::Route(_) => Self::Route,
+            Decision::Queue(_) => Self::Queue,
+            Decision::Reject(_) => Self::Reject,
+            Decision::Pass => Self::Pass,
+        }
+    }
 }
 
 /// Every kind in the order of its discriminant, with its label.

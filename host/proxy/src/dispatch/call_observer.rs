@@ -93,7 +93,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         change: CircuitChange,
     ) {
         let deciding = self.request.policy(call.facts().phase);
-        deciding.metrics.decided(decided(decision));
+        deciding.metrics.decided(VerdictKind::of_decision(decision));
         if change == CircuitChange::Closed {
             let version = &*chosen.version().id;
             info!(
@@ -179,7 +179,7 @@ impl CallObserver<'_> {
         }
         let given = answer.answer.as_ref().ok();
         let answer = GivenAnswer {
-            verdict: given.map(|verdict| VERDICTS[kind(verdict) as usize].1),
+            verdict: given.map(|verdict| VERDICTS[VerdictKind::of(verdict) as usize].1),
             score: given.and_then(score),
             ..GivenAnswer::default()
         };
@@ -225,7 +225,7 @@ impl CallObserver<'_> {
             policy: CalledPolicyNote {
                 name: request.policy(facts.phase).versions.name().into(),
                 version: version.map(Arc::clone),
-                arm: request.assignment.map(|assignment| assignment.arm),
+                arm: request.policies.arm(),
             },
             phase: facts.phase.as_str(),
             attempt: facts.attempt,
@@ -280,23 +280,5 @@ fn score(verdict: &Verdict) -> Option<f64> {
     match verdict {
         Verdict::Route(choice) => Some(choice.score).filter(|score| score.is_finite()),
         _ => None,
-    }
-}
-
-fn kind(verdict: &Verdict) -> VerdictKind {
-    match verdict {
-        Verdict::Route(_) => VerdictKind::Route,
-        Verdict::Queue(_) => VerdictKind::Queue,
-        Verdict::Reject(_) => VerdictKind::Reject,
-        Verdict::Pass => VerdictKind::Pass,
-    }
-}
-
-fn decided(decision: &Decision) -> VerdictKind {
-    match decision {
-        Decision::Route(_) => VerdictKind::Route,
-        Decision::Queue(_) => VerdictKind::Queue,
-        Decision::Reject(_) => VerdictKind::Reject,
-        Decision::Pass => VerdictKind::Pass,
     }
 }

@@ -30,6 +30,7 @@ use crate::record::Trace;
 /// Inference request with its pool and its policies.
 pub(crate) struct InferenceRequest {
     pub(crate) pool: RequestPool,
+    /// Policies that decide. `assignment` stays that of the arrival.
     pub(crate) policies: RequestPolicies,
     pub(crate) settings: Arc<DecisionSettings>,
     /// Arm that counts the request. `None` where the route has only one.
@@ -124,7 +125,7 @@ impl InferenceRequest {
         self.head.arrived.checked_add(limits.request_timeout?)
     }
 
-    /// Returns the policy that places that part of the request: its arm's, in every attempt.
+    /// Returns the policy that places that part of the request now, in every attempt until it moves.
     pub(crate) fn policy(&self, phase: Phase) -> &DecidingPolicy {
         self.policies.deciding(phase)
     }

@@ -1,5 +1,5 @@
 //! Policies of one request. A request that waits while its route changes is decided by the route's present policies, so
-//! that a rollback frees the requests that the rolled-back version holds.
+//! that a rollback frees the requests that the rolled-back version holds. The stop of a canary does the same.
 
 use std::sync::{Arc, OnceLock};
 
@@ -43,16 +43,24 @@ impl RequestPolicies {
         self.now().route.is_by_phase()
     }
 
-    /// Leaves the decisions to the policies of the route in the active snapshot. The request keeps its canary by name.
-    /// Where that is gone, the control decides.
-    pub(crate) fn follow(&self) {
+    /// Returns the arm that decides. `None` where the route has one arm only.
+    pub(crate) fn arm(&self) -> Option<usize> {
         let now = self.now();
-        let next = now.route.current.get();
-        if let Some(next) = next.filter(|next| !Arc::ptr_eq(&now.route, next)) {
-            let arm = next.arm_after(&now.route, now.arm);
+        now.route.trial().map(|_| now.arm)
+    }
+
+    /// Leaves the decisions to the policies of the route in the active snapshot. The request keeps its canary by name.
+    /// Where that is gone or stopped, the control decides. Returns `true` if another policy may decide now.
+    pub(crate) fn follow(&self) -> bool {
+        let now = self.now();
+        let next = now.route.current.get().unwrap_or_else(|| Arc::clone(&now.route));
+        let arm = next.arm_after(&now.route, now.arm);
+        let has_moved = arm != now.arm || !Arc::ptr_eq(&now.route, &next);
+        if has_moved {
             // Only the request's own placement moves it, one step after the other.
             let _ = now.later.set(Box::new(Self::new(next, arm)));
         }
+        has_moved
     }
 
     fn now(&self) -> &Self {

@@ -96,15 +96,25 @@ impl RoutePolicies {
         self.canaries.get(arm.checked_sub(1)?)
     }
 
-    /// Returns the arm of a request that had that arm of the route's policies `before`: that of the same canary, else
-    /// the control.
+    /// Returns the arm of a request that had that arm of the route's policies `before`: that of the same canary unless
+    /// it is stopped, else the control.
     pub(crate) fn arm_after(&self, before: &Self, arm: usize) -> usize {
         let name = before.canary(arm).map(|canary| canary.versions.name());
         let position = name.and_then(|name| {
             let mut canaries = self.canaries.iter();
             canaries.position(|canary| canary.versions.name() == name)
         });
-        position.map_or(0, |position| position + 1)
+        let arm = if std::ptr::eq(self, before) {
+            arm
+        } else {
+            position.map_or(0, |position| position + 1)
+        };
+        let is_stopped = |trial: &Arc<Trial>| trial.is_stopped(arm);
+        if self.trial().is_some_and(is_stopped) {
+            0
+        } else {
+            arm
+        }
     }
 
     /// Assigns a request to an arm. `None` where there is one arm only.

@@ -125,10 +125,7 @@ impl PlacementSession {
         }
         loop {
             if self.admission.is_held() {
-                request.policies.follow();
-                if self.may_move() {
-                    request.pool.follow(&request.params.model).await;
-                }
+                self.follow().await;
             }
             let released = request.pool().queue.controller.releases();
             let outcome = match request.progress.pinned {
@@ -153,6 +150,11 @@ impl PlacementSession {
                 }
                 PlacementOutcome::Hold(terms) => {
                     let started = std::time::Instant::now();
+                    // A change before `released` was read does not wake the request.
+                    if self.follow().await {
+                        ready = started;
+                        continue;
+                    }
                     let held = self.admission.hold(&request.admission(), terms, released).await;
                     ready = self.waited(started);
                     held?;
@@ -164,6 +166,14 @@ impl PlacementSession {
                 }
             }
         }
+    }
+
+    /// Moves the request to the present policies of its route and the present workers of its pool. Returns `true` if
+    /// one of them is another.
+    async fn follow(&mut self) -> bool {
+        let has_policies_moved = self.request.policies.follow();
+        let model = &self.request.params.model;
+        has_policies_moved | (self.may_move() && self.request.pool.follow(model).await)
     }
 
     /// Returns `true` unless the state of the request names members of its present pool.

@@ -10,8 +10,10 @@ use thiserror::Error;
 use wildmatch::WildMatch;
 
 use crate::base::stable_hash::stable_hash;
+use crate::dispatch::pool_state::PoolState;
 use crate::dispatch::route_policies::{DecidingPolicy, RoutePolicies};
 use crate::dispatch::shadow::Shadows;
+use crate::limits::admission::AdmissionController;
 use crate::observe::experiments::{Trial, TrialParts};
 use crate::request::metrics::ProxyMetrics;
 use crate::request::snapshot::{RouteSpec, Snapshot};
@@ -98,13 +100,20 @@ impl RoutePlan {
 }
 
 impl Route {
-    /// Builds the route of that index. `before` are the active routes: results of the same route's arms and shadows are
-    /// kept.
-    pub(crate) fn new(index: usize, plan: RoutePlan, before: &[Self], metrics: &ProxyMetrics) -> Self {
+    /// Builds the route of that index to one of `pools`. `before` are the active routes: results of the same route's
+    /// arms and shadows are kept.
+    pub(crate) fn new(
+        index: usize,
+        plan: RoutePlan,
+        pools: &[Arc<PoolState>],
+        before: &[Self],
+        metrics: &ProxyMetrics,
+    ) -> Self {
         let identity = identity(&plan.spec);
         let before = before.iter().find(|route| route.identity == identity);
         let before = before.map(|route| &*route.policies);
-        let trial = trial(&plan, identity, before, metrics);
+        let queue = &pools[plan.pool].queue.controller;
+        let trial = trial(&plan, identity, queue, before, metrics);
         let known = before.and_then(|policies| policies.shadows.as_ref());
         let RoutePlan {
             spec, pool, headers, ..
@@ -166,6 +175,7 @@ impl Route {
 fn trial(
     plan: &RoutePlan,
     identity: u64,
+    queue: &Arc<AdmissionController>,
     before: Option<&RoutePolicies>,
     metrics: &ProxyMetrics,
 ) -> Option<Arc<Trial>> {
@@ -182,6 +192,7 @@ fn trial(
         salt: hash_mix(identity),
         rule: spec.trials.rule,
         arms: std::iter::once(control).chain(canaries).collect(),
+        held: Arc::clone(queue) as _,
     };
     let known: Vec<&PolicyVersions> = before.map_or_else(Vec::new, |before| {
         let arms = std::iter::once(&before.whole).chain(&before.canaries);

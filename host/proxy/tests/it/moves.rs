@@ -1,18 +1,20 @@
 //! Tests of queued requests whose pool or policy changes while they wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use http::StatusCode;
-use proxy::Authorization;
-use routing::{Hold, Policy, Verdict};
+use proxy::{Authorization, TokenSource};
+use routing::{Dialect, Hold, Phase, Policy, Verdict};
 
 use crate::client::{chat, send};
 use crate::eventually;
-use crate::policy::{Scripted, route};
+use crate::pair::{self, one_pair, prefilling};
+use crate::policy::{Scripted, fault, pair as pair_of, route};
 use crate::queue::{held, one_at_a_time};
-use crate::router::{Builder, Router, router};
-use crate::worker::{Received, Worker, json, streaming};
+use crate::router::{Builder, LaterChange, Router, router};
+use crate::worker::{Received, Worker, json, streaming, whole};
 
 /// Returns a router over one worker, which holds requests while another is in flight.
 fn over(name: &str, worker: &Worker) -> Builder {
@@ -80,15 +82,19 @@ async fn a_request_without_a_salt_does_not_move_to_a_pool_that_isolates_prefixes
     assert!(String::from_utf8_lossy(&body).contains("cache_salt"));
 }
 
+/// Creates a hold until the queue is woken: its other end is later than the time in the queue.
+fn hold() -> Verdict {
+    Verdict::Queue(Hold {
+        order: 0.0,
+        // At most the queue timeout of a test router.
+        ask_again_ms: 60_000,
+        waits_for: None,
+    })
+}
+
 /// Creates a policy that holds every request until the queue is woken.
 fn holding(name: &'static str) -> Arc<Scripted> {
-    Scripted::named(name, &[], &[], |_| {
-        Ok(Verdict::Queue(Hold {
-            order: 0.0,
-            ask_again_ms: 60_000,
-            waits_for: None,
-        }))
-    })
+    Scripted::named(name, &[], &[], |_| Ok(hold()))
 }
 
 /// Creates a policy that takes the first worker.
@@ -155,4 +161,181 @@ async fn held_requests_of_a_canary_keep_it_by_name_and_return_to_the_control_wit
     let arms = &router.snapshot().trials()[0].arms;
     let counted: Vec<u64> = arms.iter().map(|arm| arm.side.requests).collect();
     assert_eq!(counted, [0, 0], "the experiment began after they were assigned");
+    let labels = |arm: &str| format!(r#"pool="main",route="*",policy="{arm}",outcome="complete""#);
+    let of_arm = |arm| router.metric(&format!("conductor_arm_requests_total{{{}}}", labels(arm)));
+    assert_eq!(
+        (of_arm("canary"), of_arm("control")),
+        (3.0, 0.0),
+        "by the arrival"
+    );
+}
+
+#[tokio::test]
+async fn held_requests_of_a_stopped_canary_are_decided_at_once_by_the_control() {
+    let worker = Worker::named("a").await;
+    let with = router().worker("a", &worker.url()).policy(routing("control"));
+    let built = with.with(|with| with.canaries = vec![(holding("canary"), 10_000)]);
+    let router = built.start().await;
+    let waiting = join_all((0..3).map(|_| send(router.address, chat())));
+    let stopping = async {
+        held(&router, 3.0).await;
+        assert!(router.snapshot().trial_shares()[0].obey_stop(1, "other", "worse"));
+    };
+    let (answers, ()) = join(waiting, stopping).await;
+    for answer in answers {
+        assert_eq!(answer.header("x-conductor-policy"), Some("control@native"));
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_route_changes_before_its_first_decision_is_not_held_by_the_policy_before() {
+    let due: Arc<Mutex<Option<LaterChange>>> = Arc::default();
+    let change = Arc::clone(&due);
+    // The change is made while the request waits for its tokens.
+    let worker = Worker::start(move |request| {
+        let change = Arc::clone(&change);
+        async move {
+            if request.uri.path() == "/tokenize" {
+                change.lock().unwrap().take().unwrap()();
+            }
+            json(200, "{}")
+        }
+    });
+    let worker = worker.await;
+    let over = |policy: Arc<Scripted>| {
+        let with = router().worker("a", &worker.url()).policy(policy);
+        with.with(|with| {
+            with.tokens = TokenSource::Worker {
+                timeout: Duration::from_secs(10),
+            };
+        })
+    };
+    let earlier = Scripted::named("mine", &["request.prompt-tokens"], &[], |_| Ok(hold()));
+    let later = routing("mine");
+    let router = over(earlier.clone()).start().await;
+    *due.lock().unwrap() = Some(router.later_change(&over(later.clone())));
+    let answer = send(router.address, chat()).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!((earlier.shown().len(), later.shown().len()), (1, 1));
+    assert_eq!(
+        router.pool_metric("queue_wait_seconds_count"),
+        0.0,
+        "it never waited"
+    );
+}
+
+#[tokio::test]
+async fn held_requests_follow_a_route_to_policies_of_its_phases_and_back() {
+    let (prefill, decode) = (prefilling().await, Worker::named("d").await);
+    let over = || one_pair(Dialect::Nixl, &prefill, &decode);
+    let pairing =
+        |name, verdict: fn() -> Verdict| Scripted::named(name, &[], &["worker.role"], move |_| Ok(verdict()));
+    let by_phase = |parts: [&Arc<Scripted>; 3]| {
+        let [whole, prefills, decodes] = parts.map(|part| Arc::clone(part) as Arc<dyn Policy>);
+        over().policy(whole).with(|with| {
+            with.prefill_policy = Some(prefills);
+            with.decode_policy = Some(decodes);
+        })
+    };
+    let (whole, prefills, decodes) = (pairing("whole", hold), routing("prefills"), routing("decodes"));
+    freed_pairs(
+        over().policy(whole.clone()),
+        by_phase([&whole, &prefills, &decodes]),
+    )
+    .await;
+    assert_eq!(
+        (prefills.phases(), decodes.phases()),
+        (vec![Phase::Prefill], vec![Phase::Decode])
+    );
+    let (whole, prefills, decodes) = (
+        pairing("whole", || pair_of(1, 0)),
+        holding("prefills"),
+        routing("decodes"),
+    );
+    freed_pairs(
+        by_phase([&whole, &prefills, &decodes]),
+        over().policy(whole.clone()),
+    )
+    .await;
+    assert_eq!((whole.phases(), decodes.phases()), (vec![Phase::Mixed], vec![]));
+}
+
+/// Holds a request that can be split with the first configuration, and activates the second one.
+async fn freed_pairs(before: Builder, after: Builder) {
+    let mut router = before.start().await;
+    let waiting = send(router.address, pair::request());
+    let replacing = async {
+        held(&router, 1.0).await;
+        router.change(after);
+    };
+    let (answer, ()) = join(waiting, replacing).await;
+    assert_eq!(answer.text().await, "d");
+}
+
+#[tokio::test]
+async fn a_held_decode_leg_gets_the_present_policy_and_keeps_its_pool() {
+    let prefill = prefilling().await;
+    let (second, added) = (Worker::named("e").await, Worker::named("new").await);
+    let first = Worker::start(|_| async { whole(503, "text/plain", "no") }).await;
+    let over = |policy: Arc<Scripted>| {
+        one_pair(Dialect::Nixl, &prefill, &first)
+            .decode("e", &second.url())
+            .with(|with| with.decode_policy = Some(policy))
+    };
+    let earlier = Scripted::named("decodes", &[], &[], |input| {
+        Ok(if input.request.attempt == 0 {
+            route(0)
+        } else {
+            hold()
+        })
+    });
+    let later = routing("decodes");
+    let mut router = over(earlier).start().await;
+    let waiting = send(router.address, pair::request());
+    let replacing = async {
+        held(&router, 1.0).await;
+        let after = crate::router::router()
+            .decode("new", &added.url())
+            .pd(Dialect::Nixl);
+        let after = after
+            .prefill("p", &prefill.url())
+            .decode("d", &first.url())
+            .decode("e", &second.url());
+        router.change(after.with(|with| with.decode_policy = Some(later.clone())));
+        eventually("the new worker was checked", || router.has_checked_all()).await;
+    };
+    let (answer, ()) = join(waiting, replacing).await;
+    assert_eq!(answer.text().await, "e");
+    assert_eq!(prefill.received().len(), 1, "its prompt is kept");
+    assert_eq!(later.phases(), [Phase::Decode]);
+    assert!(added.received().iter().all(|request| request.method != "POST"));
+}
+
+#[tokio::test]
+async fn a_request_that_moves_is_compared_with_the_shadows_of_its_arrival() {
+    let worker = Worker::named("a").await;
+    let over = |policy: Arc<Scripted>, shadow: &Arc<Scripted>| {
+        let with = router().worker("a", &worker.url()).policy(policy);
+        with.with(|with| with.shadows = vec![shadow.clone() as Arc<dyn Policy>])
+    };
+    let shadows = [routing("before"), routing("after")];
+    let before = over(holding("mine"), &shadows[0]);
+    let after = over(routing("mine"), &shadows[1]);
+    let (_router, named) = freed(before, after).await;
+    assert_eq!(named, ["mine@native"; 3]);
+    eventually("they are compared", || shadows[0].shown().len() == 3).await;
+    assert!(shadows[1].shown().is_empty());
+}
+
+#[tokio::test]
+async fn faults_of_the_present_policy_are_counted_to_it() {
+    let worker = Worker::named("a").await;
+    let over = || router().worker("a", &worker.url());
+    let later = Scripted::named("later", &[], &[], |_| Err(fault()));
+    let (router, named) = freed(over().policy(holding("earlier")), over().policy(later)).await;
+    assert_eq!(named, ["least-loaded@native"; 3]);
+    let of = |series: &str| router.metric(&format!("conductor_policy_{series}"));
+    assert_eq!(of(r#"faults_total{policy="later",kind="trap"}"#), 3.0);
+    assert_eq!(of(r#"fallbacks_total{policy="later"}"#), 3.0);
+    assert_eq!(of(r#"fallbacks_total{policy="earlier"}"#), 0.0);
 }

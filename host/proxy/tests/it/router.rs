@@ -73,6 +73,9 @@ pub(crate) struct Builder {
     pub(crate) max_connections: usize,
 }
 
+/// Change of a router's configuration that is made later.
+pub(crate) type LaterChange = Box<dyn FnOnce() + Send>;
+
 pub(crate) struct Router {
     pub(crate) address: SocketAddr,
     pub(crate) index: Arc<SharedPrefixIndex>,
@@ -365,6 +368,15 @@ impl Router {
         let spec = to.spec(&fleet, before.generation().0 + 1);
         self.cell.store(SnapshotPlan::new(Some(&before), spec).unwrap());
         self.fleet = fleet;
+    }
+
+    /// Returns a change to another configuration of the same workers, for a worker or a policy that makes it.
+    pub(crate) fn later_change(&self, to: &Builder) -> LaterChange {
+        let (fleet, _) = self.fleet.next(to.workers.clone());
+        let before = self.cell.load();
+        let spec = to.spec(&fleet, before.generation().0 + 1);
+        let cell = Arc::clone(&self.cell);
+        Box::new(move || cell.store(SnapshotPlan::new(Some(&before), spec).unwrap()))
     }
 
     /// Returns the active configuration.

@@ -36,7 +36,7 @@ pub(super) struct Class {
     numbers: BTreeSet<u64>,
     pub(super) queues: HashMap<Arc<str>, RankedQueue>,
     /// The tenant with the least service first; of two alike, the one that waits longer.
-    by_level: BTreeSet<(QueueRank, Arc<str>)>,
+    pub(super) by_level: BTreeSet<(QueueRank, Arc<str>)>,
 }
 
 /// Service of the tenant, and the number of the queue's first request.

@@ -82,10 +82,17 @@ impl Class {
     /// they wait for.
     fn work_before(&self, own: Option<&Arc<str>>, until: f64) -> NumberMap<WorkerId, u32> {
         let mut before = NumberMap::default();
-        for (tenant, ranked) in &self.queues {
-            if own.is_some_and(|own| Arc::ptr_eq(own, tenant)) {
+        let served = self
+            .by_level
+            .iter()
+            .take_while(|((level, _), _)| level.0 <= until);
+        for (_, tenant) in served {
+            if own == Some(tenant) {
                 continue;
             }
+            let Some(ranked) = self.queues.get(tenant) else {
+                continue;
+            };
             for (worker, work) in ranked.queue.served_until(ranked.level(), until) {
                 let there: &mut u32 = before.entry(worker).or_default();
                 *there = there.saturating_add(work);

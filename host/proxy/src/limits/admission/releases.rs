@@ -8,6 +8,7 @@ use routing::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent, Worker, W
 use tokio::runtime::Handle;
 
 use super::controller::AdmissionController;
+use crate::observe::experiments::HeldRequests;
 
 /// Capacity events so far.
 #[derive(Debug, Default)]
@@ -15,6 +16,12 @@ pub(super) struct Releases {
     /// Their number, which detects a release between a policy's verdict and the next wait.
     pub(super) count: AtomicU64,
     pace: ElsewherePace,
+}
+
+impl HeldRequests for AdmissionController {
+    fn decide_again(self: Arc<Self>) {
+        self.release(CapacityEvent::anywhere());
+    }
 }
 
 impl AdmissionController {

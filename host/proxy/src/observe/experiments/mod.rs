@@ -14,5 +14,5 @@ pub(crate) use self::collector::encode_trials;
 pub(crate) use self::enrollment::Enrollment;
 pub(crate) use self::metrics::ArmFamilies;
 pub use self::spec::{CanarySpec, ShadowSpec, TrialSpec};
+pub(crate) use self::trial::{HeldRequests, Trial, TrialParts};
 pub use self::trial::{SharedArm, TrialShare};
-pub(crate) use self::trial::{Trial, TrialParts};

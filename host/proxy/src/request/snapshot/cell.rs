@@ -50,7 +50,8 @@ impl SnapshotCell {
         Arc::clone(&self.current.load().edge)
     }
 
-    /// Makes a plan's snapshot the active one for new requests. Requests under way keep theirs. This cannot fail.
+    /// Makes a plan's snapshot the active one for new requests. Requests under way keep theirs, but
+    /// waiting ones move to the present workers and policies. This cannot fail.
     pub fn store(&self, plan: SnapshotPlan) {
         let before = self.current.load_full();
         let next = Arc::new(plan.build(Some(&before), &before.metrics));

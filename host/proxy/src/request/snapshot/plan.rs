@@ -138,15 +138,16 @@ impl SnapshotPlan {
             let before = previous.and_then(|snapshot| snapshot.pool_named(&pool.spec.pool.name));
             Arc::new(pool.build(before, &links, spec.limits, metrics))
         });
+        let pools: Box<[_]> = pools.collect();
         let before = previous.map_or(&[][..], |snapshot| &snapshot.routes);
         let routes = self.routes.into_iter();
         Snapshot {
             generation: spec.generation,
-            pools: pools.collect(),
             routes: routes
                 .enumerate()
-                .map(|(at, route)| Route::new(at, route, before, metrics))
+                .map(|(at, route)| Route::new(at, route, &pools, before, metrics))
                 .collect(),
+            pools,
             tokenizing: Tokenizing::new(
                 self.tokenizing,
                 previous.map(|snapshot| &snapshot.tokenizing),

@@ -2,6 +2,7 @@
 
 mod shared;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -29,6 +30,13 @@ pub(crate) struct Trial {
     pub(super) arms: Box<[Arm]>,
     pub(super) since: SystemTime,
     evidence: Mutex<Evidence>,
+    held: Arc<dyn HeldRequests>,
+}
+
+/// Held requests of the pool, which are decided again once a canary is stopped.
+pub(crate) trait HeldRequests: fmt::Debug + Send + Sync {
+    /// Decides them again.
+    fn decide_again(self: Arc<Self>);
 }
 
 /// Arm of an experiment.
@@ -72,6 +80,7 @@ pub(crate) struct TrialParts<'a> {
     pub(crate) rule: StopRule,
     /// Policies and shares: the control first, then the canaries.
     pub(crate) arms: Vec<(&'a PolicyVersions, u32)>,
+    pub(crate) held: Arc<dyn HeldRequests>,
 }
 
 impl Trial {
@@ -126,6 +135,7 @@ impl Trial {
             salt: parts.salt,
             arms,
             since: SystemTime::now(),
+            held: parts.held,
         })
     }
 
@@ -133,10 +143,15 @@ impl Trial {
     pub(crate) fn assign(&self, session: Option<u64>, seed: u64) -> Assignment {
         let shares = self.arms.iter().skip(1).map(|arm| arm.share);
         let mut assignment = assign(session.unwrap_or(seed), self.salt, shares);
-        if self.arms[assignment.arm].is_stopped() {
+        if self.is_stopped(assignment.arm) {
             assignment.arm = 0;
         }
         assignment
+    }
+
+    /// Returns `true` for a stopped canary.
+    pub(crate) fn is_stopped(&self, arm: usize) -> bool {
+        self.arms.get(arm).is_some_and(Arm::is_stopped)
     }
 
     /// Records the result of a request. `first_token` is in seconds.
@@ -159,14 +174,14 @@ impl Trial {
 
     fn stop(&self, worse: WorseArm) {
         let arm = &self.arms[worse.arm];
-        if arm.stop_state.is_stopped.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        *arm.stop() = Some(Stop {
+        let stop = Stop {
             cause: Some(worse.cause),
             by: None,
             at: SystemTime::now(),
-        });
+        };
+        if !self.stop_arm(arm, stop) {
+            return;
+        }
         arm.stop_state.is_news.store(true, Ordering::Relaxed);
         let (policy, version) = (&*arm.policy, &*arm.version);
         let (pool, route) = (&*self.pool, &*self.route);
@@ -202,6 +217,16 @@ impl Trial {
                  changes, or it is resumed"
             ),
         }
+    }
+
+    /// Stops an arm, and frees the requests that it holds. Returns `false` if it is stopped already.
+    fn stop_arm(&self, arm: &Arm, stop: Stop) -> bool {
+        let is_first = !arm.stop_state.is_stopped.swap(true, Ordering::SeqCst);
+        if is_first {
+            *arm.stop() = Some(stop);
+            Arc::clone(&self.held).decide_again();
+        }
+        is_first
     }
 
     /// Returns the margin of a measure.
@@ -241,11 +266,11 @@ impl Trial {
 impl Arm {
     fn resume(&self) {
         *self.stop() = None;
-        self.stop_state.is_stopped.store(false, Ordering::Relaxed);
+        self.stop_state.is_stopped.store(false, Ordering::SeqCst);
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.stop_state.is_stopped.load(Ordering::Relaxed)
+        self.stop_state.is_stopped.load(Ordering::SeqCst)
     }
 
     pub(super) fn stop(&self) -> MutexGuard<'_, Option<Stop>> {

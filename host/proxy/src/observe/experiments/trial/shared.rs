@@ -98,14 +98,14 @@ impl TrialShare {
         let Some(arm) = self.0.arms.get(arm).filter(|_| arm > 0) else {
             return false;
         };
-        if arm.stop_state.is_stopped.swap(true, Ordering::Relaxed) {
-            return false;
-        }
-        *arm.stop() = Some(Stop {
+        let stop = Stop {
             cause: None,
             by: Some(by.into()),
             at: SystemTime::now(),
-        });
+        };
+        if !self.0.stop_arm(arm, stop) {
+            return false;
+        }
         warn!(
             policy = &*arm.policy,
             version = &*arm.version,

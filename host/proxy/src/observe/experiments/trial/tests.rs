@@ -1,5 +1,7 @@
 //! Tests of assignments and stops over reloads.
 
+use std::sync::atomic::AtomicUsize;
+
 use experiment::{CanaryVerdict, Look};
 use routing::{LeastLoaded, PolicyVersion};
 
@@ -12,7 +14,22 @@ fn policy() -> Arc<PolicyVersions> {
     PolicyVersions::only(Arc::new(LeastLoaded::default()))
 }
 
+/// Counts how often the held requests are decided again.
+#[derive(Debug, Default)]
+struct CountedWakes(AtomicUsize);
+
+impl HeldRequests for CountedWakes {
+    fn decide_again(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 fn next(arms: &[Share], before: Option<(&Arc<Trial>, &[Share])>) -> Arc<Trial> {
+    over(arms, before, &Arc::default())
+}
+
+/// Returns the next experiment of a route to a pool with those held requests.
+fn over(arms: &[Share], before: Option<(&Arc<Trial>, &[Share])>, held: &Arc<CountedWakes>) -> Arc<Trial> {
     let rule = StopRule::default();
     let known: Vec<&PolicyVersions> = before
         .iter()
@@ -24,6 +41,7 @@ fn next(arms: &[Share], before: Option<(&Arc<Trial>, &[Share])>) -> Arc<Trial> {
         salt: 7,
         rule,
         arms: arms.iter().map(|(policy, share)| (&**policy, *share)).collect(),
+        held: Arc::clone(held) as _,
     };
     let before = before.map(|(trial, _)| (trial, &*known));
     Trial::next(
@@ -158,6 +176,23 @@ fn a_stop_by_a_request_that_began_before_a_reload_stops_the_new_trials_canary_to
     assert!(arms(&other).contains(&1), "of another share nothing is known");
     assert_eq!(reloaded.resume(before[1].0.name()), 1);
     assert!(arms(&reloaded).contains(&1));
+}
+
+#[test]
+fn a_stop_lets_the_held_requests_be_decided_again_once_whoever_decided_it() {
+    let policies = [(policy(), 9_000), (policy(), 1_000)];
+    let (own, other) = (Arc::<CountedWakes>::default(), Arc::<CountedWakes>::default());
+    let stopped = over(&policies, None, &own);
+    assert!(!stopped.is_stopped(1));
+    stopped.stop(worse(1));
+    stopped.stop(worse(1));
+    let obeying = over(&policies, None, &other);
+    let share = TrialShare::of(&obeying);
+    assert!(share.obey_stop(1, "one", "worse") && !share.obey_stop(1, "one", "worse"));
+    for (trial, wakes) in [(stopped, own), (obeying, other)] {
+        assert!(trial.is_stopped(1) && !trial.is_stopped(0));
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    }
 }
 
 #[test]
