@@ -17,6 +17,8 @@ pub enum SubjectState {
     Applied,
     /// The router holds all parts of the next decision ready.
     Staged,
+    /// The router holds all parts of the next decision ready, and cannot follow the present one, for this reason.
+    OnlyStaged(String),
     /// Parts are on their way, or are being compiled.
     Working,
     /// The entry is of something that this router's configuration does not have, or has otherwise.
@@ -31,7 +33,7 @@ impl SubjectState {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Applied => "applied",
-            Self::Staged => "staged",
+            Self::Staged | Self::OnlyStaged(_) => "staged",
             Self::Working => "working",
             Self::Elsewhere(_) => "elsewhere",
             Self::Refused(_) => "refused",
@@ -42,7 +44,7 @@ impl SubjectState {
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Elsewhere(reason) | Self::Refused(reason) => Some(reason),
+            Self::Elsewhere(reason) | Self::Refused(reason) | Self::OnlyStaged(reason) => Some(reason),
             Self::Applied | Self::Staged | Self::Working => None,
         }
     }
@@ -91,7 +93,7 @@ impl RouterStates {
     #[must_use]
     pub fn not_followed(&self, others: &[&Self]) -> usize {
         let is_not_followed = |(key, (revision, state)): &(&String, &(u64, SubjectState))| match state {
-            SubjectState::Refused(_) => true,
+            SubjectState::Refused(_) | SubjectState::OnlyStaged(_) => true,
             SubjectState::Elsewhere(_) => others
                 .iter()
                 .any(|other| other.states.get(*key) == Some(&(*revision, SubjectState::Applied))),

@@ -1,6 +1,7 @@
 //! One router's view of the agreed entries: the store's, and its own proposals that the store does not have yet.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde_json::Value;
 
@@ -23,9 +24,9 @@ pub struct KnownEntry {
 
 impl KnownEntry {
     /// Returns whether this entry is later than one that the store has in its place: the store went back to an earlier
-    /// state. Revisions of a store that began anew are lower too, so the time of the decision counts as well.
+    /// state. Revisions of a store that lost all are lower too, so the time of the decision counts as well.
     fn is_later_than(&self, now: &Self) -> bool {
-        self.revision > now.revision && self.entry.at_unix_ms > now.entry.at_unix_ms
+        self.revision >= now.revision && self.entry.at_unix_ms > now.entry.at_unix_ms
     }
 }
 
@@ -90,6 +91,18 @@ impl Contents {
         self.removed.remove(key);
         self.unreadable.remove(key);
         self.entries.remove(key)
+    }
+
+    /// Returns the revision that an entry replaces if these contents have lost it: they lack it, or went back to an
+    /// earlier entry or to an earlier removal of the key.
+    fn base_of_lost(&self, key: &AgreedKey, old: &KnownEntry) -> Option<u64> {
+        if let Some(known) = self.entries.get(key) {
+            return old.is_later_than(known).then_some(known.revision);
+        }
+        if let Some(revision) = self.removed.get(key) {
+            return (old.revision > *revision).then_some(*revision);
+        }
+        (!self.unreadable.contains_key(key)).then_some(0)
     }
 
     fn has_room(&self, key: &AgreedKey) -> bool {
@@ -266,14 +279,15 @@ impl Agreement {
             self.settle_removal(key, *revision);
         }
         for (key, old) in before.entries {
-            let base = match fresh.entries.get(&key) {
-                Some(known) => old.is_later_than(known).then_some(known.revision),
-                None => fresh.revision(&key).is_none().then_some(0),
+            let Some(base) = fresh.base_of_lost(&key, &old) else {
+                continue;
             };
-            if let Some(base) = base {
-                self.counts.restored += 1;
-                let restored = Proposal::latest(old.entry, base);
-                self.proposals.entry(key).or_insert(restored);
+            match self.proposals.entry(key) {
+                Entry::Vacant(place) => {
+                    self.counts.restored += 1;
+                    place.insert(Proposal::restored(old.entry, base));
+                }
+                Entry::Occupied(mut own) => own.get_mut().has_lost(&old.entry),
             }
         }
         for (key, proposal) in &mut self.proposals {
@@ -303,6 +317,12 @@ impl Agreement {
             self.counts.superseded += 1;
         }
         self.proposals.remove(key);
+    }
+
+    /// Returns whether an own decision was judged by the contents of its key, and the store does not have it.
+    #[must_use]
+    pub fn is_judged(&self, key: &AgreedKey) -> bool {
+        self.proposals.get(key).is_some_and(Proposal::is_judged)
     }
 
     /// Gives up the own proposals that the store has no room for, and returns their keys.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proxy::{ClientLimit, ClientShare, DebtExcess, PoolShare};
 use replica_plane::UsageGroup;
@@ -20,6 +21,8 @@ pub(crate) struct ClientGroup {
     names: Vec<[u64; 3]>,
     by_name: HashMap<u64, ClientCounter>,
     excess: HashMap<u64, DebtExcess>,
+    /// Time after which the others' messages have the use of this router.
+    answered_after: Duration,
 }
 
 /// Counter of a client.
@@ -54,7 +57,7 @@ pub(crate) struct TenantGroup {
 }
 
 impl ClientGroup {
-    pub(crate) fn new(share: ClientShare) -> Self {
+    pub(crate) fn new(share: ClientShare, answered_after: Duration) -> Self {
         let parts = |name: &str| [0, 1, 2].map(|part| UsageKey::part_hash(name, part));
         let names: Vec<[u64; 3]> = share.names().map(parts).collect();
         let counters = names.iter().enumerate().flat_map(|(at, hashes)| {
@@ -64,6 +67,7 @@ impl ClientGroup {
         Self {
             by_name: counters.collect(),
             excess: HashMap::new(),
+            answered_after,
             share,
             names,
         }
@@ -105,9 +109,13 @@ impl UsageGroup for ClientGroup {
                 self.share.set_running_elsewhere(at, sum);
             }
             (ClientPart::Limit(limit), UsageChange::Used(more)) => self.share.take_elsewhere(at, limit, more),
-            (ClientPart::Limit(limit), UsageChange::Level(debt)) => self.share.adopt(at, limit, debt),
+            (ClientPart::Limit(limit), UsageChange::Level(debt)) => {
+                self.excess.remove(&name);
+                self.share.adopt(at, limit, debt);
+            }
             (ClientPart::Limit(limit), UsageChange::Known(debt)) => {
-                let excess = self.excess.entry(name).or_default();
+                let excess = self.excess.entry(name);
+                let excess = excess.or_insert_with(|| DebtExcess::new(self.answered_after));
                 self.share.compare(at, limit, debt, excess);
             }
             // A router of the same version sends each name as one kind.

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use conductor_config::{NamedFile, ReplicasConfig};
 use kv_plane::{Discovery, PeerFill};
@@ -81,6 +82,7 @@ struct ActiveFleet {
     readiness: Readiness,
     config_hash: ConfigHash,
     discovery: Arc<Discovery>,
+    usage_answered_after: Duration,
 }
 
 /// Pool of the active fleet.
@@ -100,7 +102,10 @@ impl FleetSource for ActiveFleet {
 
     fn usage_groups(&self) -> Vec<Box<dyn UsageGroup>> {
         let snapshot = self.cell.load();
-        let clients: Box<dyn UsageGroup> = Box::new(ClientGroup::new(snapshot.client_share()));
+        let clients: Box<dyn UsageGroup> = Box::new(ClientGroup::new(
+            snapshot.client_share(),
+            self.usage_answered_after,
+        ));
         let pools = snapshot.pool_shares().into_iter();
         let tenants = pools.map(|pool| Box::new(TenantGroup::new(pool)) as Box<dyn UsageGroup>);
         std::iter::once(clients).chain(tenants).collect()
@@ -179,6 +184,12 @@ impl Replicas {
         let name = config.name.clone().unwrap_or_else(|| router.to_string());
         let id = router.to_string();
         let reports = ReplicaReports::default();
+        let spec = ExchangeSpec {
+            fleet: config.fleet.clone(),
+            name: name.clone(),
+            share_every: config.share_every,
+            dead_after: config.dead_after,
+        };
         // The start waits for other routers.
         index.open();
         Some(Self {
@@ -196,18 +207,14 @@ impl Replicas {
             options: options(&config, &reloader.source, &name),
             parts: ExchangeParts {
                 router,
-                spec: ExchangeSpec {
-                    fleet: config.fleet,
-                    name,
-                    share_every: config.share_every,
-                    dead_after: config.dead_after,
-                },
                 source: ActiveFleet {
                     cell: Arc::clone(&reloader.live.cell),
                     readiness: readiness.clone(),
                     config_hash: reloader.live.config_hash.clone(),
                     discovery: Arc::clone(&reloader.live.discovery),
+                    usage_answered_after: spec.usage_answered_after(),
                 },
+                spec,
                 metrics: Arc::new(ExchangeMetrics::register(registry)),
                 reports,
             },
@@ -231,7 +238,7 @@ impl Replicas {
 
     /// Returns the follower of the fleet's decisions, for the reload thread.
     pub(crate) fn follower(&self) -> AgreedFollower {
-        AgreedFollower::new(self.agreed(), self.reports())
+        AgreedFollower::new(self.agreed(), self.reports(), self.parts.spec.forget_after())
     }
 
     /// Starts the thread that exchanges loads, and agrees on decisions, until `stop` is cancelled.

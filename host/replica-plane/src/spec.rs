@@ -29,7 +29,8 @@ pub struct ExchangeSpec {
 
 impl ExchangeSpec {
     /// Returns the silence after which a router is removed.
-    pub(crate) fn forget_after(&self) -> Duration {
+    #[must_use]
+    pub fn forget_after(&self) -> Duration {
         LEAST_FORGET.max(self.dead_after * FORGET_FACTOR)
     }
 
@@ -38,11 +39,17 @@ impl ExchangeSpec {
         self.share_every * USAGE_FACTOR
     }
 
+    /// Returns the time after which the others' messages have the usage that this router had before.
+    #[must_use]
+    pub fn usage_answered_after(&self) -> Duration {
+        2 * (self.usage_every() + self.dead_after)
+    }
+
     /// Returns the times beyond which a message with usage does not follow the one before. One message may be lost.
     pub(crate) fn succession(&self) -> SuccessionSpec {
         SuccessionSpec {
             late_ms: millis(self.dead_after),
-            gap_ms: millis(2 * (self.dead_after + self.usage_every())),
+            gap_ms: millis(2 * (self.usage_every() + self.dead_after)),
         }
     }
 }

@@ -238,8 +238,55 @@ fn a_store_that_went_back_to_an_earlier_decision_gets_the_later_one_again() {
         }
     }
     let values = routers.each_ref().map(|router| router.value(&key));
-    assert!(values[0].is_some_and(|value| value > 1), "{values:?}");
-    assert_eq!(values, [values[0]; 3]);
+    assert_eq!(values, [Some(3); 3]);
+    assert_eq!(
+        routers[1].view.counts().restored,
+        0,
+        "its own decision replaces the lost one"
+    );
+}
+
+#[test]
+fn a_store_that_went_back_gets_the_latest_decision_though_another_router_restored_an_earlier_one_first() {
+    for is_removed in [false, true] {
+        let (mut store, key) = (MemoryStore::default(), key(0));
+        let (mut one, mut two) = (Router::new("1"), Router::new("2"));
+        one.connect(&store);
+        two.connect(&store);
+        let decide = |router: &mut Router, store: &mut MemoryStore, value: i64| {
+            router
+                .view
+                .propose(key.clone(), json!(value), value.unsigned_abs() * 1_000);
+            router.write(store, false);
+            router.follow(store);
+        };
+        decide(&mut one, &mut store, 1);
+        if is_removed {
+            store.remove(&key);
+        }
+        let mut restored = store.clone();
+        one.follow(&store);
+        two.follow(&store);
+        decide(&mut one, &mut store, 2);
+        one.view.lost();
+        two.follow(&store);
+        decide(&mut two, &mut store, 3);
+        two.view.lost();
+        one.connect(&restored);
+        two.connect(&restored);
+        assert_eq!((one.value(&key), two.value(&key)), (Some(2), Some(3)));
+        // The first of them writes another decision before, so that its revisions are not lower.
+        one.view.propose(AgreedKey::of(AgreedKind::Hold, ""), json!(0), 0);
+        while one.write(&mut restored, false) {}
+        for _ in 0..2 {
+            two.write(&mut restored, false);
+            two.follow(&restored);
+        }
+        one.follow(&restored);
+        assert_eq!((one.value(&key), two.value(&key)), (Some(3), Some(3)));
+        assert_eq!((one.view.counts().restored, two.view.counts().restored), (1, 1));
+        assert_eq!(two.view.proposals().count(), 0);
+    }
 }
 
 #[test]

@@ -256,7 +256,9 @@ impl App {
             within: self.fill_within,
             addresses: servers.addresses,
         };
-        start.begin(&background);
+        if !shutdown.is_cancelled() {
+            start.begin(&background);
+        }
         let life = report_to_manager(&shutdown, &background, limits.delay.saturating_add(limits.drain));
         let outcome = proxy::serve(
             servers.clients,

@@ -36,12 +36,20 @@ impl Reloader {
         let base = lay_over(&self.active.file, &discovered);
         let (overlays, ended) = self.active.overlays.under(&base.config);
         let before = self.active.base.left_out.clone();
-        let candidate = Candidate {
+        let candidate = |overlays| Candidate {
             discovered: discovered.clone(),
             overlays,
             ..self.active.candidate()
         };
-        let plan = match self.plan(candidate, None) {
+        // A drained worker that is listed again serves no request.
+        let decided = self.with_decided(&overlays, &base.config);
+        let plan = match decided == overlays {
+            true => self.plan(candidate(overlays), None),
+            false => self
+                .plan(candidate(decided), None)
+                .or_else(|_| self.plan(candidate(overlays), None)),
+        };
+        let plan = match plan {
             Ok(plan) => plan,
             Err(refused) => {
                 let error = error_chain(&refused);

@@ -1,6 +1,7 @@
 //! Deployment of a policy to a running router: deploy, promote, retract, and the state after a restart.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[cfg(feature = "nats")]
 mod in_fleet;
 mod refusing_router;
 

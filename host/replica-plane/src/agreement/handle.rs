@@ -149,10 +149,10 @@ impl AgreedHandle {
         self.0.proposed.notify_one();
     }
 
-    /// Offers the bytes of followed decisions, by their SHA-256. They are stored if the store lost them.
+    /// Offers the bytes of all followed decisions, by their SHA-256. They are stored if the store lost them.
     pub fn keep_objects(&self, objects: BTreeMap<String, Arc<Vec<u8>>>) {
         if !objects.is_empty() {
-            self.lock().inputs.kept.extend(objects);
+            self.lock().inputs.kept = objects;
             self.0.proposed.notify_one();
         }
     }

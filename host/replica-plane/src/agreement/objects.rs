@@ -49,6 +49,11 @@ impl<T> ObjectTable<T> {
         all.find(|(known, _)| known == sha256).map(|(_, object)| object)
     }
 
+    pub(crate) fn get_mut(&mut self, sha256: &str) -> Option<&mut T> {
+        let mut all = self.0.iter_mut();
+        all.find(|(known, _)| known == sha256).map(|(_, object)| object)
+    }
+
     pub(crate) fn take(&mut self, sha256: &str) -> Option<T> {
         let place = self.0.iter().position(|(known, _)| known == sha256)?;
         Some(self.0.remove(place).1)
@@ -56,6 +61,10 @@ impl<T> ObjectTable<T> {
 
     pub(crate) fn retain(&mut self, keep: impl Fn(&str, &T) -> bool) {
         self.0.retain(|(sha256, object)| keep(sha256, object));
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(sha256, object)| (&**sha256, object))
     }
 
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (&str, &mut T)> {

@@ -13,8 +13,8 @@ use super::objects::{Attempts, ObjectTable, OfferedObjects};
 #[derive(Debug, Default)]
 pub(super) struct ObjectOffers {
     offered: ObjectTable<OfferedObject>,
-    /// Bytes of followed decisions, until the store is found to have them.
-    kept: ObjectTable<OfferedObject>,
+    /// Bytes of followed decisions, until the store is found to have them. All of them: no other router may have them.
+    kept: BTreeMap<String, OfferedObject>,
     /// Hashes of the bytes that a decision needs.
     needs: BTreeMap<AgreedKey, Vec<String>>,
     running: Option<RunningWrite>,
@@ -57,10 +57,14 @@ impl OfferedObject {
 }
 
 impl ObjectOffers {
-    /// Adds bytes of followed decisions, which the store may have lost.
+    /// Replaces the bytes of followed decisions, which the store may have lost.
     pub(super) fn keep(&mut self, objects: OfferedObjects) {
+        let mut before = std::mem::take(&mut self.kept);
         for (sha256, bytes) in objects {
-            self.kept.set(&sha256, OfferedObject::new(bytes, true));
+            // Attempts at the same bytes go on.
+            let object = before.remove(&sha256);
+            let object = object.unwrap_or_else(|| OfferedObject::new(bytes, true));
+            self.kept.insert(sha256, object);
         }
     }
 
@@ -108,14 +112,11 @@ impl ObjectOffers {
         }
         let needs = &self.needs;
         let is_needed = |sha256: &str| needs.values().flatten().any(|needed| needed == sha256);
-        let due = self
-            .offered
-            .all_mut()
-            .chain(self.kept.all_mut())
-            .find(|(sha256, object)| {
-                let is_wanted = object.was_stored || is_needed(sha256);
-                !object.is_stored && object.attempts.is_due() && is_wanted
-            });
+        let kept = self.kept.iter().map(|(sha256, object)| (&**sha256, object));
+        let due = self.offered.all().chain(kept).find(|(sha256, object)| {
+            let is_wanted = object.was_stored || is_needed(sha256);
+            !object.is_stored && object.attempts.is_due() && is_wanted
+        });
         self.running = due.map(|(sha256, object)| RunningWrite {
             sha256: sha256.to_owned(),
             write: store.put_object(sha256, Arc::clone(&object.bytes)),
@@ -137,27 +138,29 @@ impl ObjectOffers {
     /// Takes the end of a write in. Returns whether the reason for which decisions wait changed.
     pub(super) fn take_in(&mut self, sha256: &str, outcome: Result<(), StoreError>) -> bool {
         if outcome.is_ok() {
-            self.kept.take(sha256);
+            self.kept.remove(sha256);
         }
-        let mut all = self.offered.all_mut().chain(self.kept.all_mut());
-        let Some((_, object)) = all.find(|(known, _)| *known == sha256) else {
-            return false;
-        };
-        let Err(error) = outcome else {
-            (object.is_stored, object.was_stored) = (true, true);
-            object.attempts = Attempts::new();
-            return object.problem.take().is_some();
-        };
-        let why = error.to_string();
-        if object.attempts.fail() == 1 {
+        let why = outcome.err().map(|error| error.to_string());
+        let (mut is_first, mut is_new) = (false, false);
+        // The same bytes may be offered and kept: an attempt counts for both.
+        let offered = self.offered.get_mut(sha256);
+        for object in offered.into_iter().chain(self.kept.get_mut(sha256)) {
+            is_new |= object.problem != why;
+            object.problem.clone_from(&why);
+            if why.is_some() {
+                is_first |= object.attempts.fail() == 1;
+            } else {
+                (object.is_stored, object.was_stored) = (true, true);
+                object.attempts = Attempts::new();
+            }
+        }
+        if let Some(why) = why.filter(|_| is_first) {
             warn!(
                 sha256,
                 why,
                 "failed to store the bytes of a policy; decisions that need them wait, and it is tried again"
             );
         }
-        let is_new = object.problem.as_ref() != Some(&why);
-        object.problem = Some(why);
         is_new
     }
 

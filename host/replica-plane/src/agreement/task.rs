@@ -206,7 +206,9 @@ impl<T: TrialSource> AgreementTask<T> {
         let inputs = self.parts.handle.take_inputs();
         let mut changed = !inputs.proposals.is_empty();
         self.offers.add(inputs.offered);
-        self.offers.keep(inputs.kept);
+        if !inputs.kept.is_empty() {
+            self.offers.keep(inputs.kept);
+        }
         for (key, proposed) in inputs.proposals {
             self.take_in(key, proposed);
         }
@@ -285,13 +287,17 @@ impl<T: TrialSource> AgreementTask<T> {
                     info!(key = %write.key, revision, "a decision of this router is agreed");
                     changed = true;
                 }
-                WriteOutcome::Conflict => {
+                // The watch delivers the entry. A judged decision does not wait for that. After the store lost its
+                // entries, many decisions conflict at once, and none of those is judged.
+                WriteOutcome::Conflict if self.agreement.is_judged(&write.key) => {
                     info!(key = %write.key, "the entry of a decision has changed: it is read again");
-                    // The watch delivers it too, but perhaps late.
                     if let Ok(Some(event)) = store.read(&write.key).await {
                         self.handle(event);
                         changed = true;
                     }
+                }
+                WriteOutcome::Conflict => {
+                    info!(key = %write.key, "the entry of a decision has changed: it is about to arrive");
                 }
                 WriteOutcome::Unknown(error) => {
                     let error = error as &dyn std::error::Error;

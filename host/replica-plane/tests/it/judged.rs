@@ -39,7 +39,7 @@ async fn a_decision_gives_way_to_an_entry_that_came_after_its_judgement() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_router_whose_write_was_refused_reads_the_entry_without_its_watch() {
+async fn a_router_whose_judged_write_was_refused_reads_the_entry_without_its_watch() {
     let (store, stop) = (MemoryStore::default(), CancellationToken::new());
     let (one, two) = (router(&store, "1", &stop), router(&store, "2", &stop));
     until("the store is reached", || two.handle.view().is_synced).await;
@@ -47,7 +47,7 @@ async fn a_router_whose_write_was_refused_reads_the_entry_without_its_watch() {
     one.handle.propose(key(), json!(1), None);
     until_value(&one, 1).await;
     assert!(two.handle.view().stored(&key()).is_none());
-    two.handle.propose(key(), json!(2), None);
+    two.handle.propose_over(key(), json!(2), Judged::default(), None);
     until_value(&two, 1).await;
     assert!(!two.handle.is_proposed(&key()));
     stop.cancel();

@@ -1,5 +1,6 @@
 //! Bytes of policies that the store does not give at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,5 +163,38 @@ async fn bytes_of_followed_decisions_are_stored_once_where_the_store_lost_them()
     until("the store opened again", || router.handle.view().openings == 2).await;
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(store.puts(), puts);
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_are_offered_and_kept_are_stored_again_with_backoff_after_a_failure() {
+    let (store, router, stop) = start();
+    store.remove_object(ABC);
+    let key = AgreedKey::of(AgreedKind::Route, "r");
+    let bytes = BTreeMap::from([(ABC.to_owned(), Arc::new(b"abc".to_vec()))]);
+    router
+        .handle
+        .propose(key.clone(), serde_json::json!(1), bytes.clone());
+    until("it is agreed", || router.handle.view().stored(&key).is_some()).await;
+    store.remove_object(ABC);
+    store.refuse(Some(ABC));
+    for event in [StoreEvent::Opened, StoreEvent::Synced] {
+        store.deliver(&event);
+    }
+    router.handle.keep_objects(bytes);
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!((10..20).contains(&store.puts()), "with backoff: {}", store.puts());
+    store.refuse(None);
+    until_ready(&router).await;
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_all_followed_decisions_are_kept_however_many_they_are() {
+    let (store, router, stop) = start();
+    until("the store is reached", || router.handle.view().is_synced).await;
+    let kept = (0..100_u8).map(|at| (format!("{at:02x}"), Arc::new(vec![at])));
+    router.handle.keep_objects(kept.collect());
+    until("all are stored", || store.puts() == 100).await;
     stop.cancel();
 }

@@ -8,6 +8,10 @@
 const DRAIN_MS: i64 = 20;
 /// Milliseconds without a faster message after which a backlog is over.
 const SETTLED_MS: u64 = 500;
+/// Milliseconds of messages whose fastest one is usual.
+const WATCHED_MS: u64 = 3_000;
+/// Milliseconds by which messages become faster over that time while clocks drift and delays change, at most.
+const DRIFT_MS: i64 = 20;
 
 /// Times beyond which a message does not follow the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +40,9 @@ pub(super) struct MessageTimes {
     sent_ms: u64,
     /// Usual difference between the own clock and the sender's at a message.
     usual_ms: i64,
+    /// Least difference of the messages since an own time.
+    least_ms: i64,
+    since_ms: u64,
     /// Own time before which a backlog is not over.
     backlog_until_ms: u64,
 }
@@ -43,9 +50,12 @@ pub(super) struct MessageTimes {
 impl MessageTimes {
     /// Returns the times of a router whose first message was sent and received then.
     pub(super) fn new(now_ms: u64, sent_ms: u64) -> Self {
+        let difference = difference(now_ms, sent_ms);
         Self {
             sent_ms,
-            usual_ms: difference(now_ms, sent_ms),
+            usual_ms: difference,
+            least_ms: difference,
+            since_ms: now_ms,
             backlog_until_ms: 0,
         }
     }
@@ -56,7 +66,7 @@ impl MessageTimes {
         let has_gap = sent_ms.saturating_sub(self.sent_ms) > spec.gap_ms;
         self.sent_ms = sent_ms;
         if has_gap {
-            self.usual_ms = difference;
+            self.watch(now_ms, difference, difference);
             return Succession::Gap;
         }
         let is_draining = now_ms < self.backlog_until_ms;
@@ -65,18 +75,28 @@ impl MessageTimes {
             false => i64::try_from(spec.late_ms).unwrap_or(i64::MAX),
         };
         if self.usual_ms.saturating_sub(difference) > faster_ms {
-            self.usual_ms = difference;
+            self.watch(now_ms, difference, difference);
             self.backlog_until_ms = now_ms.saturating_add(SETTLED_MS);
             return Succession::Backlog;
         }
-        // Clocks drift, and delays change. Messages come each second at least.
-        let change_ms = difference.saturating_sub(self.usual_ms).clamp(-1, 1);
-        self.usual_ms = self.usual_ms.saturating_add(change_ms);
+        self.least_ms = self.least_ms.min(difference);
+        if now_ms.saturating_sub(self.since_ms) >= WATCHED_MS {
+            // After the sender's clock stood still, all messages have a higher difference.
+            let usual_ms = self.least_ms.max(self.usual_ms.saturating_sub(DRIFT_MS));
+            self.watch(now_ms, usual_ms, difference);
+        }
         if is_draining {
             Succession::Backlog
         } else {
             Succession::Next
         }
+    }
+
+    /// Sets the usual difference, and compares it with the messages from this one on.
+    fn watch(&mut self, now_ms: u64, usual_ms: i64, difference: i64) {
+        self.usual_ms = usual_ms;
+        self.least_ms = difference;
+        self.since_ms = now_ms;
     }
 }
 
@@ -110,15 +130,36 @@ mod tests {
     }
 
     #[test]
+    fn a_backlog_ends_however_often_messages_come_and_their_delay_changes() {
+        for every_ms in [10, 20, 50, 1_000] {
+            let mut times = MessageTimes::new(2_000, 0);
+            let mut follow = |at: u64| {
+                // One of 30 messages is faster than the others.
+                let delay_ms = if at.is_multiple_of(30) { 0 } else { 80 };
+                let sent_ms = at * every_ms;
+                times.follow((sent_ms + delay_ms).max(2_000), sent_ms, SPEC)
+            };
+            let settled_at = 5_000 / every_ms;
+            let backlog = (1..settled_at).filter(|at| follow(*at) == Succession::Backlog);
+            assert!(backlog.count() > 0, "{every_ms}");
+            let mut later = settled_at..settled_at + 1_000;
+            assert!(later.all(|at| follow(at) == Succession::Next), "{every_ms}");
+        }
+    }
+
+    #[test]
     fn clocks_that_drift_apart_make_no_backlog() {
-        let mut times = MessageTimes::new(0, 0);
-        for second in 1..86_400_u64 {
-            let sent_ms = second * 1_000 + second / 5;
-            assert_eq!(
-                times.follow(second * 1_000, sent_ms, SPEC),
-                Succession::Next,
-                "{second}"
-            );
+        for is_faster in [true, false] {
+            let mut times = MessageTimes::new(0, 0);
+            for second in 1..86_400_u64 {
+                let (slow_ms, fast_ms) = (second * 1_000, second * 1_000 + second / 5);
+                let (now_ms, sent_ms) = if is_faster {
+                    (slow_ms, fast_ms)
+                } else {
+                    (fast_ms, slow_ms)
+                };
+                assert_eq!(times.follow(now_ms, sent_ms, SPEC), Succession::Next, "{second}");
+            }
         }
     }
 
@@ -129,6 +170,22 @@ mod tests {
             assert_eq!(times.follow(sent_ms + 25_000, sent_ms, SPEC), Succession::Next);
         }
         assert_eq!(times.follow(60_000, 25_000, SPEC), Succession::Gap);
+    }
+
+    #[test]
+    fn a_backlog_is_found_soon_after_the_sender_stood_still() {
+        let mut times = MessageTimes::new(0, 0);
+        let mut follow = |now_ms, sent_ms| times.follow(now_ms, sent_ms, SPEC);
+        let moved: Vec<Succession> = (50..=6_000)
+            .step_by(50)
+            .map(|sent_ms| follow(sent_ms + 8_000, sent_ms))
+            .collect();
+        assert!(moved.iter().all(|one| *one == Succession::Next));
+        // The receiver's clock stood still for 4 s.
+        let backlog = (6_050..=10_000)
+            .step_by(50)
+            .map(|sent_ms| follow(14_000, sent_ms));
+        assert_eq!(backlog.last(), Some(Succession::Backlog));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Routers that fall silent, leave or are late.
 
-use replicas::{HelloMessage, Peers, PeersSpec, RouterId, RouterState, WorkerKey};
-use routing::EngineReport;
+use replicas::{HelloMessage, Peers, PeersSpec, RouterId, RouterState, WorkerGauges, WorkerKey};
+use routing::{EngineReport, HeldSummary, LoadTotals, WorkerId};
 
 use crate::{SPEC, message, publisher, receiver, requests, workers};
 
@@ -185,6 +185,39 @@ fn freed_capacity_is_reported_once() {
     assert_eq!(send(&mut peers, 1, [2, 2]), 0);
     assert_eq!(send(&mut peers, 2, [1, 3]), 1);
     assert_eq!(peers.take_freed(), []);
+}
+
+#[test]
+fn a_held_request_that_is_gone_with_its_router_frees_its_worker() {
+    type End = fn(&mut Peers);
+    let ends: [(&str, End); 3] = [
+        ("silence", |peers| peers.tick(SPEC.dead_after_ms + 2)),
+        ("removal", |peers| peers.tick(SPEC.forget_after_ms + 2)),
+        ("goodbye", |peers| peers.goodbye(RouterId(1))),
+    ];
+    for (what, end) in ends {
+        for has_engine in [false, true] {
+            let shared = workers(2);
+            let mut peers = Peers::new(RouterId(0), SPEC);
+            peers.set_workers(shared.clone());
+            if has_engine {
+                shared[1].load.record_engine_report(engine(5.0), 0);
+            }
+            let mut held = HeldSummary::default();
+            held.add(700, 3.0);
+            let held = WorkerGauges::new(LoadTotals::default(), Some(&held));
+            let gauges = [WorkerGauges::default(), held].into_iter();
+            let sent = publisher(1, 2).message(1, gauges, std::iter::empty()).unwrap();
+            peers.apply(1, &sent);
+            assert_eq!(peers.sum(WorkerKey(1)).unwrap().first_order(), 3.0);
+            assert_eq!(peers.take_freed(), []);
+            peers.tick(SPEC.dead_after_ms);
+            assert_eq!(peers.take_freed(), [], "{what}: not silent yet");
+            end(&mut peers);
+            assert_eq!(peers.take_freed(), [WorkerId(1)], "{what}, {has_engine}");
+            assert_eq!(peers.sum(WorkerKey(1)).unwrap().held().requests(), 0);
+        }
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod affinity;
 mod agreement;
 #[cfg(feature = "nats")]
 mod agreement_faults;
+#[cfg(feature = "nats")]
 mod agreement_races;
 mod churn;
 mod clients;

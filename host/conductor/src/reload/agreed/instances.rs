@@ -1,12 +1,27 @@
 //! Instances that were changed over HTTP: proposed by one router, applied by the others.
 
+use std::time::{Duration, Instant};
+
 use agreement::{AgreedKey, AgreedKind, SubjectState};
+use conductor_config::Config;
 use replica_plane::{AgreedView, RouterRow, ViewEntry};
-use runtime_overrides::{Ended, NotShared, SharedInstance};
+use runtime_overrides::{Ended, NotShared, Overlays, SharedInstance};
 use serde_json::json;
 
 use super::AgreedLook;
 use crate::reload::Reloader;
+
+/// Time after which the decision on an instance ends that this router does not have, and no ready one. A source may answer
+/// wrongly for a while, and the others may be away.
+const LOST_AFTER: Duration = Duration::from_mins(10);
+
+/// Instance with a decision that this router does not have.
+#[derive(Debug)]
+pub(super) struct LostInstance {
+    pub(super) since: Instant,
+    /// Set if this router had the instance in this run.
+    was_here: bool,
+}
 
 impl Reloader {
     /// Proposes the state of an instance to the other routers.
@@ -31,28 +46,82 @@ impl Reloader {
             self.propose_instance(url);
         }
         if let Some(agreed) = &mut self.agreed {
-            agreed.lost.extend(lost.into_iter().map(str::to_owned));
+            let lost = lost.into_iter();
+            agreed
+                .lost
+                .extend(lost.map(|url| (url.to_owned(), LostInstance::new(true))));
         }
     }
 
     /// Proposes the end of the agreed states of instances that no router has any more.
     pub(super) fn propose_lost(&mut self, view: &AgreedView, live: &[RouterRow]) {
+        if !view.is_synced {
+            return;
+        }
+        let now_lost = self.lost_instances(view);
         let Some(agreed) = &mut self.agreed else {
             return;
         };
-        let lost = std::mem::take(&mut agreed.lost);
-        for url in lost {
-            let key = AgreedKey::of(AgreedKind::Instance, &url);
-            let is_decided = view.is_synced && view.followed_one(&key).is_none();
-            if is_decided || self.has_entry(&url) {
-                continue;
-            }
-            if view.is_synced && is_lost_by_all(view, &key, live) {
-                self.propose_instance(&url);
-            } else if let Some(agreed) = &mut self.agreed {
-                agreed.lost.insert(url);
+        let before = std::mem::take(&mut agreed.lost);
+        agreed.lost = now_lost
+            .into_iter()
+            .map(|url| (url, LostInstance::new(false)))
+            .collect();
+        for (url, lost) in before {
+            if let Some(now) = agreed.lost.get_mut(&url) {
+                *now = lost;
             }
         }
+        let is_over = |(url, lost): (&String, &LostInstance)| {
+            let key = AgreedKey::of(AgreedKind::Instance, url);
+            let is_over = !view.is_proposed(&key) && is_lost_by_all(view, &key, lost, live);
+            is_over.then(|| url.clone())
+        };
+        let over: Vec<String> = agreed.lost.iter().filter_map(is_over).collect();
+        for url in over {
+            self.propose_instance(&url);
+        }
+    }
+
+    /// Returns the URLs of the instances of decisions that this router does not have, and the deciding router had.
+    fn lost_instances(&self, view: &AgreedView) -> Vec<String> {
+        let entries = view.followed();
+        let instances = entries.filter(|(key, _)| key.kind() == AgreedKind::Instance);
+        let urls = instances.filter_map(|(_, known)| {
+            let shared = serde_json::from_value::<SharedInstance>(known.entry.value).ok()?;
+            let is_lost = shared.file.is_some() && !self.has_entry(&shared.url);
+            is_lost.then_some(shared.url)
+        });
+        let urls: Vec<String> = urls.collect();
+        if urls.is_empty() || self.knows_sources() {
+            return urls;
+        }
+        let known = self.agreed.as_ref().map(|agreed| &agreed.lost);
+        let is_known = |url: &String| known.is_some_and(|known| known.contains_key(url));
+        urls.into_iter().filter(is_known).collect()
+    }
+
+    /// Returns whether each source of instances outside the file has answered.
+    fn knows_sources(&self) -> bool {
+        let reports = self.live.sources.report();
+        self.active.file.discovery.iter().all(|source| {
+            let report = reports.iter().find(|report| report.source == source.name);
+            report.is_some_and(|report| report.last_success.is_some())
+        })
+    }
+
+    /// Returns overlays with the fleet's decisions on instances of this configuration, for one that becomes active.
+    pub(in crate::reload) fn with_decided(&self, overlays: &Overlays, file: &Config) -> Overlays {
+        let mut overlays = overlays.clone();
+        let view = self.agreed.as_ref().map(|agreed| agreed.handle.view());
+        let entries = view.iter().flat_map(|view| view.followed());
+        for (_, known) in entries.filter(|(key, _)| key.kind() == AgreedKind::Instance) {
+            let shared = serde_json::from_value::<SharedInstance>(known.entry.value);
+            if let Ok(Ok(adopted)) = shared.map(|shared| overlays.adopt(file, &shared)) {
+                overlays = adopted;
+            }
+        }
+        overlays
     }
 
     /// Returns whether the file, or a source outside it, has the instance.
@@ -80,12 +149,25 @@ impl Reloader {
     }
 }
 
-/// Returns whether no live router has the instance of this entry: each has looked at the entry, and follows it not.
-fn is_lost_by_all(view: &AgreedView, key: &AgreedKey, live: &[RouterRow]) -> bool {
+impl LostInstance {
+    fn new(was_here: bool) -> Self {
+        Self {
+            since: Instant::now(),
+            was_here,
+        }
+    }
+}
+
+/// Returns whether no router has the lost instance of this entry: each ready one looked at the entry, and does not
+/// follow it. One that starts may not have the answers of its sources yet.
+fn is_lost_by_all(view: &AgreedView, key: &AgreedKey, lost: &LostInstance, live: &[RouterRow]) -> bool {
     let revision = view.stored(key).map_or(0, |stored| stored.revision);
-    live.iter().all(|other| {
+    let lacks = |other: &RouterRow| {
         let states = view.states.get(&other.router);
         let state = states.and_then(|states| states.get(key));
         state.is_some_and(|(of, state)| *of == revision && matches!(state, SubjectState::Elsewhere(_)))
-    })
+    };
+    let mut ready = live.iter().filter(|other| other.state == "ready").peekable();
+    let is_confirmed = lost.was_here && ready.peek().is_some();
+    (is_confirmed || lost.since.elapsed() >= LOST_AFTER) && ready.all(lacks)
 }

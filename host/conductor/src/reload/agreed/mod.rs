@@ -11,8 +11,9 @@ mod staged_change;
 mod staging;
 mod standing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use agreement::{AgreedKey, AgreedKind, SubjectState};
 use observability::error_chain;
@@ -20,6 +21,7 @@ use replica_plane::{AgreedHandle, AgreedView, ReplicaReports, RouterRow, ViewEnt
 use runtime_overrides::Overlays;
 use tracing::{info, warn};
 
+use self::instances::LostInstance;
 use self::staged_change::RouteStaging;
 pub(super) use self::staging::ChangeWay;
 use super::{Candidate, Reloader};
@@ -36,8 +38,14 @@ pub(crate) struct AgreedFollower {
     refused: Option<(u64, String)>,
     /// Set while the routes are older than the versions of policies that the fleet decided.
     needs_routes: bool,
-    /// Instances that differed from the file, and that this router has no more: others may have them.
-    lost: BTreeSet<String>,
+    /// Instances with a decision that this router does not have, by URL: others may have them.
+    lost: BTreeMap<String, LostInstance>,
+    /// Revision of each decision on a route, and the time at which this router first saw it.
+    seen: BTreeMap<AgreedKey, (u64, Instant)>,
+    /// Silence after which a router is away.
+    forget_after: Duration,
+    /// Time since which the bus is connected and no other router is heard.
+    alone_since: Option<Instant>,
     /// Opening of the store for which the bytes of followed decisions were offered.
     offered_at: u64,
 }
@@ -51,14 +59,18 @@ struct AgreedLook {
 }
 
 impl AgreedFollower {
-    pub(crate) fn new(handle: AgreedHandle, reports: ReplicaReports) -> Self {
+    /// Returns the follower. `forget_after`: the silence after which a router is away.
+    pub(crate) fn new(handle: AgreedHandle, reports: ReplicaReports, forget_after: Duration) -> Self {
         Self {
             handle,
             reports,
             staging: None,
             refused: None,
             needs_routes: false,
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            forget_after,
+            alone_since: None,
             offered_at: 0,
         }
     }
@@ -76,10 +88,56 @@ impl AgreedFollower {
 
     /// Returns the other routers that serve, or are about to.
     fn live_routers(&self) -> Vec<RouterRow> {
-        let others = self.reports.get().map(|report| report.others);
-        let mut others = others.unwrap_or_default();
+        let mut others = self.known_routers();
         others.retain(|other| matches!(other.state, "ready" | "starting"));
         others
+    }
+
+    /// Returns the other routers that did not say goodbye. Some may be silent.
+    fn known_routers(&self) -> Vec<RouterRow> {
+        let others = self.reports.get().map(|report| report.others);
+        let mut others = others.unwrap_or_default();
+        others.retain(|other| other.state != "draining");
+        others
+    }
+
+    /// Records whether other routers are known.
+    fn note_others(&mut self) {
+        let is_connected = self.reports.get().is_some_and(|report| report.connected);
+        let is_alone = is_connected && self.known_routers().is_empty();
+        let since = self.alone_since.unwrap_or_else(Instant::now);
+        self.alone_since = is_alone.then_some(since);
+    }
+
+    /// Returns whether no other router is known, and none was heard for long enough on a connected bus.
+    fn is_alone(&self) -> bool {
+        let since = self.alone_since.filter(|_| self.known_routers().is_empty());
+        since.is_some_and(|since| since.elapsed() >= self.forget_after)
+    }
+
+    /// Records the revision of a decision on a route.
+    fn note_seen(&mut self, key: &AgreedKey, revision: u64) {
+        let now = (revision, Instant::now());
+        let seen = self.seen.entry(key.clone()).or_insert(now);
+        if seen.0 != revision {
+            *seen = now;
+        }
+    }
+
+    /// Forgets which instances this router had.
+    #[cfg(test)]
+    pub(in crate::reload) fn forget_lost(&mut self) {
+        self.lost.clear();
+    }
+
+    /// Lets the revisions be seen, the other routers be away and the instances be lost for longer.
+    #[cfg(test)]
+    pub(in crate::reload) fn age_looks(&mut self, age: Duration) {
+        let seen = self.seen.values_mut().map(|(_, since)| since);
+        let lost = self.lost.values_mut().map(|lost| &mut lost.since);
+        for since in seen.chain(lost).chain(&mut self.alone_since) {
+            *since = since.checked_sub(age).unwrap_or(*since);
+        }
     }
 
     /// Returns whether the store answers.
@@ -117,9 +175,10 @@ impl AgreedLook {
 impl Reloader {
     /// Applies the fleet's decisions, and reports the state of each.
     pub(super) fn follow_agreed(&mut self) {
-        let Some(agreed) = &self.agreed else {
+        let Some(agreed) = &mut self.agreed else {
             return;
         };
+        agreed.note_others();
         let (handle, live) = (agreed.handle.clone(), agreed.live_routers());
         let mut look = AgreedLook {
             view: handle.view(),

@@ -26,6 +26,9 @@ impl Reloader {
         if known.revision == 0 {
             return;
         }
+        if let Some(agreed) = &mut self.agreed {
+            agreed.note_seen(key, known.revision);
+        }
         let state = match serde_json::from_value::<RouteDecision>(known.entry.value.clone()) {
             Ok(decision) => self.follow_decision(look, key, known, &decision),
             Err(error) => SubjectState::Refused(error.to_string()),
@@ -41,12 +44,17 @@ impl Reloader {
         decision: &RouteDecision,
     ) -> SubjectState {
         let active = self.follow_active(look, key, known, decision);
-        match (&decision.staged, active) {
+        let Some(staged) = &decision.staged else {
+            return active;
+        };
+        match active {
+            SubjectState::Applied => self.hold_staged(look, &decision.fingerprint, staged),
             // The switch ends active policies that this router cannot have.
-            (Some(staged), SubjectState::Applied | SubjectState::Refused(_)) => {
-                self.hold_staged(look, &decision.fingerprint, staged)
-            }
-            (_, active) => active,
+            SubjectState::Refused(why) => match self.hold_staged(look, &decision.fingerprint, staged) {
+                SubjectState::Staged => SubjectState::OnlyStaged(why),
+                other => other,
+            },
+            active => active,
         }
     }
 

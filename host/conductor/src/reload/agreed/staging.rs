@@ -106,10 +106,78 @@ impl AgreedFollower {
             let state = view.states.get(&other.router).and_then(of_revision);
             state.is_some_and(|state| state.reason().is_some())
         };
+        // A silent router may follow the decision. One that was not heard yet may, too.
+        let others = self.known_routers();
+        let none_follows = match others.is_empty() {
+            true => self.is_alone(),
+            false => others.iter().all(cannot),
+        };
         // Without the store, the states of the others are old.
-        let is_abandoned = view.is_synced && self.live_routers().iter().all(cannot);
+        let is_abandoned = view.is_synced && none_follows;
         let state = of_revision(&self.handle.states());
         RouteStanding::of(decision, own, state.as_ref(), is_abandoned)
+    }
+
+    /// Returns the way of a change without the store.
+    fn way_without_store(
+        &self,
+        view: &AgreedView,
+        key: &AgreedKey,
+        decided: Option<&RouteDecision>,
+        own: Option<&RouteVersion>,
+    ) -> ChangeWay {
+        let known = decided.zip(own);
+        let standing = known.map(|(decided, own)| self.standing(view, key, decided, own));
+        match standing {
+            None | Some(RouteStanding::Follows) => ChangeWay::Alone,
+            Some(RouteStanding::Begins | RouteStanding::Apart(_)) => ChangeWay::Apart,
+        }
+    }
+
+    /// Returns whether a change may begin over this decision, or later.
+    fn may_begin(
+        &self,
+        view: &AgreedView,
+        key: &AgreedKey,
+        decided: Option<&RouteDecision>,
+        own: &RouteVersion,
+    ) -> Result<bool, RefusedRouteChange> {
+        if let Some(by) = self.stages_now(view, key) {
+            let busy = format!("router `{by}` stages another change of the route: try again");
+            return Err(RefusedRouteChange::Fleet(busy));
+        }
+        let standing = decided.map(|decided| self.standing(view, key, decided, own));
+        let why = match standing.unwrap_or(RouteStanding::Follows) {
+            RouteStanding::Follows => return Ok(true),
+            RouteStanding::Begins if self.is_new(key, view.revision(key)) => return Ok(false),
+            RouteStanding::Begins => {
+                format!(
+                    "this router does not follow the fleet's present decision on the route after {DEADLINE:?}"
+                )
+            }
+            RouteStanding::Apart(why) => format!(
+                "this router does not follow the fleet's present decision on the route ({why}); change it at another \
+                 router"
+            ),
+        };
+        Err(RefusedRouteChange::Fleet(why))
+    }
+
+    /// Returns the name of another router that is staging a change of the route.
+    fn stages_now(&self, view: &AgreedView, key: &AgreedKey) -> Option<String> {
+        let stored = view.stored(key)?;
+        RouteDecision::of(stored)?.staged?;
+        let others = self.live_routers();
+        let by = others
+            .into_iter()
+            .find(|other| other.router == stored.entry.by && self.is_new(key, stored.revision))?;
+        Some(by.name.unwrap_or(by.router))
+    }
+
+    /// Returns whether this router saw a revision of a route's decision for less than the time of a step.
+    fn is_new(&self, key: &AgreedKey, revision: u64) -> bool {
+        let seen = self.seen.get(key).filter(|(seen, _)| *seen == revision);
+        seen.is_none_or(|(_, since)| since.elapsed() <= DEADLINE)
     }
 
     /// Returns the progress of the routers that must stage a change, at this revision.
@@ -130,7 +198,7 @@ impl AgreedFollower {
         for (_, name, states) in live.chain([own]) {
             let state = states.and_then(|states| states.get(key));
             match state.filter(|(of_revision, _)| *of_revision == revision) {
-                Some((_, SubjectState::Staged | SubjectState::Applied)) => {}
+                Some((_, SubjectState::Staged | SubjectState::OnlyStaged(_) | SubjectState::Applied)) => {}
                 Some((_, state)) if state.reason().is_some() => {
                     let why = state.reason().unwrap_or_default();
                     return StagingProgress::Refused(format!("router `{name}` cannot stage it: {why}"));
@@ -290,24 +358,22 @@ impl Reloader {
         route: usize,
     ) -> Result<ChangeWay, RefusedRouteChange> {
         let fingerprint = RouteOverrides::fingerprint(self.active_file(), route);
-        let (Some(fingerprint), Some(agreed)) = (fingerprint, &self.agreed) else {
+        let (Some(fingerprint), Some(agreed)) = (fingerprint, &mut self.agreed) else {
             return Ok(ChangeWay::Alone);
         };
         let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
         // Before the view: it has the entry of a proposal that was accepted.
         let is_proposed = agreed.handle.is_proposed(&key);
         let view = agreed.handle.view();
+        agreed.note_seen(&key, view.revision(&key));
+        let Some(agreed) = &self.agreed else {
+            return Ok(ChangeWay::Alone);
+        };
         let own = self.route_version(&self.active.overlays, &fingerprint);
         let decided = decided(&view, &key);
         if !view.is_synced {
-            let standing = match (&decided, &own) {
-                (Some(decided), Ok((own, _))) => agreed.standing(&view, &key, decided, own),
-                _ => RouteStanding::Follows,
-            };
-            return Ok(match standing {
-                RouteStanding::Follows => ChangeWay::Alone,
-                RouteStanding::Begins | RouteStanding::Apart(_) => ChangeWay::Apart,
-            });
+            let own = own.as_ref().ok().map(|(own, _)| own);
+            return Ok(agreed.way_without_store(&view, &key, decided.as_ref(), own));
         }
         let refuse = RefusedRouteChange::Unavailable;
         let (own, own_objects) = own.map_err(refuse)?;
@@ -324,21 +390,10 @@ impl Reloader {
         };
         let over = view.judged(&key);
         if is_proposed || !agreed.is_under_way(&view, &key, &decision) {
-            let standing = match &decided {
-                // The view has it soon.
-                _ if is_proposed && !view.is_proposed(&key) => RouteStanding::Begins,
-                Some(decided) => agreed.standing(&view, &key, decided, &own),
-                None => RouteStanding::Follows,
-            };
-            match standing {
-                RouteStanding::Follows => {}
-                RouteStanding::Begins => return Ok(ChangeWay::Fleet),
-                RouteStanding::Apart(why) => {
-                    return Err(RefusedRouteChange::Fleet(format!(
-                        "this router does not follow the fleet's present decision on the route ({why}); change it at \
-                         another router"
-                    )));
-                }
+            // The view has the own proposal soon.
+            let is_soon = is_proposed && !view.is_proposed(&key);
+            if is_soon || !agreed.may_begin(&view, &key, decided.as_ref(), &own)? {
+                return Ok(ChangeWay::Fleet);
             }
             let (handle, value) = (&agreed.handle, json!(decision));
             handle.propose_over(key.clone(), value, over.clone(), objects);

@@ -34,7 +34,9 @@ impl RouteStanding {
             Some(SubjectState::Applied) => Self::Follows,
             Some(SubjectState::Working) | None => Self::Begins,
             Some(_) if is_abandoned => Self::Follows,
-            Some(SubjectState::Elsewhere(why) | SubjectState::Refused(why)) => Self::Apart(why.clone()),
+            Some(
+                SubjectState::Elsewhere(why) | SubjectState::Refused(why) | SubjectState::OnlyStaged(why),
+            ) => Self::Apart(why.clone()),
             Some(SubjectState::Staged) => {
                 Self::Apart("it has other policies until the next switch".to_owned())
             }
@@ -88,6 +90,8 @@ mod tests {
     fn a_router_with_other_bytes_is_apart_while_another_one_follows_or_has_not_reported() {
         let apart = RouteStanding::Apart("other bytes".to_owned());
         assert_eq!(standing("other", refused(), false), apart);
+        let only_staged = Some(SubjectState::OnlyStaged("other bytes".to_owned()));
+        assert_eq!(standing("other", only_staged, false), apart);
         let staged = standing("other", Some(SubjectState::Staged), false);
         assert!(matches!(staged, RouteStanding::Apart(_)), "{staged:?}");
         assert_eq!(standing("other", None, false), RouteStanding::Begins);
@@ -98,6 +102,8 @@ mod tests {
     #[test]
     fn a_decision_that_no_router_can_follow_binds_none_and_a_followed_one_allows_new_files() {
         assert_eq!(standing("other", refused(), true), RouteStanding::Follows);
+        let only_staged = Some(SubjectState::OnlyStaged("other bytes".to_owned()));
+        assert_eq!(standing("other", only_staged, true), RouteStanding::Follows);
         let applied = Some(SubjectState::Applied);
         assert_eq!(standing("other", applied, false), RouteStanding::Follows);
     }

@@ -54,6 +54,9 @@ impl AgreedStore for FullStore {
     }
 }
 
+/// Silence after which a router is away.
+const FORGET_AFTER: Duration = Duration::from_secs(9);
+
 type Answer = Result<Option<admin_pages::control::RouteAnswer>, RefusedRouteChange>;
 
 async fn canary(scenario: Scenario) -> (Scenario, Answer) {
@@ -95,7 +98,7 @@ pub(super) async fn follow_store(
         metrics: Arc::new(AgreementMetrics::register(&mut Registry::default())),
     });
     tokio::spawn(task.run(store, CancellationToken::new()));
-    scenario.reloader.agreed = Some(AgreedFollower::new(handle.clone(), reports));
+    scenario.reloader.agreed = Some(AgreedFollower::new(handle.clone(), reports, FORGET_AFTER));
     until("the store is reached", || handle.view().is_synced).await;
     handle
 }
@@ -145,7 +148,11 @@ async fn a_route_change_whose_bytes_the_store_refuses_is_refused_with_the_reason
 async fn routes_that_could_not_be_built_after_a_rollback_of_the_fleet_are_built_at_the_next_look() {
     let mut scenario = Scenario::begin().await;
     let handle = AgreedHandle::new("1", "one");
-    scenario.reloader.agreed = Some(AgreedFollower::new(handle, ReplicaReports::default()));
+    scenario.reloader.agreed = Some(AgreedFollower::new(
+        handle,
+        ReplicaReports::default(),
+        FORGET_AFTER,
+    ));
     let look = |scenario: Scenario| {
         scenario.run(|reloader| {
             reloader.follow_agreed();

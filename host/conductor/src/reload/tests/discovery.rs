@@ -2,6 +2,10 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use runtime_overrides::DrainChange;
+
+use super::agreed::{follow_store, until};
+use super::fleet_store::FleetStore;
 use super::*;
 use crate::reload::refused_workers::RETRY;
 
@@ -83,4 +87,47 @@ async fn refused_workers_are_tried_again_after_a_pause_or_at_a_request() {
     let (scenario, _) = scenario.look(Some(PlanStep::RequestPath)).await;
     let (scenario, _) = scenario.reload(None).await;
     assert_eq!(scenario.look(None).await.1, ["a:1", "b:1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_drained_worker_that_is_listed_again_is_drained_from_its_first_request_on() {
+    let mut scenario = Scenario::with_source().await;
+    let (store, end) = FleetStore::new();
+    let handle = follow_store(&mut scenario, end, replica_plane::ReplicaReports::default()).await;
+    scenario.list(&["a:1"]).await;
+    let (scenario, _) = scenario.look(None).await;
+    let drain = |reloader: &mut Reloader| {
+        let pools = &reloader.active.base.config.pools;
+        let mut workers = pools.iter().flat_map(|pool| &pool.workers);
+        let found = workers.find(|worker| worker.url == "http://a:1").unwrap();
+        let drain = InstanceChange::Drain(DrainChange {
+            pool: "chat".to_owned(),
+            worker: found.name.clone(),
+            drains: true,
+            reason: None,
+        });
+        reloader.change_instance(&drain).map(drop)
+    };
+    let (scenario, answer) = scenario.run(drain).await;
+    assert!(answer.is_ok(), "{answer:?}");
+    until("it is decided", || {
+        store.revision() == 1 && !handle.is_proposed(&store.key())
+    })
+    .await;
+    scenario.list(&[]).await;
+    let (scenario, used) = scenario.look(None).await;
+    assert_eq!(used, [""; 0]);
+    scenario.list(&["a:1"]).await;
+    let (_scenario, drains) = scenario
+        .run(|reloader| {
+            // Without the look at the decisions.
+            reloader.reload_discovered();
+            let pools = &reloader.active.config.pools;
+            let mut workers = pools.iter().flat_map(|pool| &pool.workers);
+            workers
+                .find(|worker| worker.url == "http://a:1")
+                .map(|worker| worker.drain)
+        })
+        .await;
+    assert_eq!(drains, Some(true));
 }

@@ -22,6 +22,7 @@ struct StoreState {
     entry: Option<(AgreedKey, u64, AgreedEntry)>,
     /// Revision of the removal of the entry.
     removed: u64,
+    removed_key: Option<AgreedKey>,
     revision: u64,
     /// Set while a report waits for room.
     is_held: bool,
@@ -51,6 +52,7 @@ impl FleetStore {
         let state = StoreState {
             entry: None,
             removed: 0,
+            removed_key: None,
             revision: 0,
             is_held: false,
             answer: WriteAnswer::Given,
@@ -110,7 +112,14 @@ impl FleetStore {
         let (key, _, entry) = self.lock().entry.clone().unwrap();
         let mut value = entry.value;
         change(&mut value);
-        self.put(&key, AgreedEntry::new("2", 1, 0, value));
+        self.put_by("2", &key, value);
+    }
+
+    /// Writes a value as a router.
+    pub(super) fn put_by(&self, router: &str, key: &AgreedKey, value: Value) -> u64 {
+        // A number for each write.
+        let number = self.revision() + 1;
+        self.put(key, AgreedEntry::new(router, number, 0, value))
     }
 
     /// Removes the entry, as an operator does.
@@ -118,28 +127,34 @@ impl FleetStore {
         let mut state = self.lock();
         state.revision += 1;
         let (key, ..) = state.entry.take().unwrap();
-        let revision = state.revision;
-        state.removed = revision;
-        state
-            .events
-            .try_send(StoreEvent::Removed { key, revision })
-            .unwrap();
-    }
-
-    /// Returns the event of the entry.
-    fn event(&self) -> Option<StoreEvent> {
-        let (key, revision, entry) = self.lock().entry.clone()?;
-        let bytes = entry.encode();
-        Some(StoreEvent::Entry { key, revision, bytes })
+        (state.removed, state.removed_key) = (state.revision, Some(key));
+        let removal = state.removal().unwrap();
+        state.events.try_send(removal).unwrap();
     }
 
     /// Opens again, with its entry.
     pub(super) fn open_again(&self) {
         self.send(StoreEvent::Opened);
-        if let Some(event) = self.event() {
+        let event = self.lock().event();
+        if let Some(event) = event {
             self.send(event);
         }
         self.send(StoreEvent::Synced);
+    }
+}
+
+impl StoreState {
+    /// Returns the event of the entry.
+    fn event(&self) -> Option<StoreEvent> {
+        let (key, revision, entry) = self.entry.clone()?;
+        let bytes = entry.encode();
+        Some(StoreEvent::Entry { key, revision, bytes })
+    }
+
+    /// Returns the event of the last removal.
+    fn removal(&self) -> Option<StoreEvent> {
+        let (key, revision) = (self.removed_key.clone()?, self.removed);
+        Some(StoreEvent::Removed { key, revision })
     }
 }
 
@@ -171,8 +186,14 @@ impl AgreedStore for StoreEnd {
         }
     }
 
-    async fn read(&mut self, _: &AgreedKey) -> Result<Option<StoreEvent>, StoreError> {
-        Ok(self.0.event())
+    async fn read(&mut self, wanted: &AgreedKey) -> Result<Option<StoreEvent>, StoreError> {
+        let state = self.0.lock();
+        Ok(match &state.entry {
+            Some((key, ..)) => (key == wanted).then(|| state.event()).flatten(),
+            None => state
+                .removal()
+                .filter(|_| state.removed_key.as_ref() == Some(wanted)),
+        })
     }
 
     async fn report(&mut self, _: &ReportKey, _: Vec<u8>) -> Result<(), StoreError> {

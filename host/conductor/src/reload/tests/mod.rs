@@ -19,9 +19,11 @@ use local_files::ConfigSource;
 use runtime_overrides::{Addition, InstanceChange};
 
 mod agreed;
+mod apart;
 mod discovery;
 mod fleet_store;
 mod listeners;
+mod lost;
 mod resources;
 mod settling;
 mod staged;

@@ -70,6 +70,8 @@ pub(crate) struct RateBucket {
     full_at: AtomicU64,
     /// Refill time of all amounts that this router took and did not put back, since its start.
     own: AtomicU64,
+    /// Time at which the bucket would be full if only this router had taken from it.
+    own_full_at: AtomicU64,
 }
 
 /// Use of a bucket, for the other routers. The unit is a microsecond of refill, so that it is a share of the limit.
@@ -92,7 +94,7 @@ impl RateBucket {
             (full_at - now <= MINUTE).then_some(full_at)
         });
         if taken.is_ok() {
-            self.own.fetch_add(needed, Ordering::Relaxed);
+            self.add_own(needed, now);
         }
         taken.map(|_| Taken(needed)).map_err(|full_at| {
             let debt = full_at.saturating_sub(now);
@@ -108,6 +110,7 @@ impl RateBucket {
             let surplus = taken.0 - cost;
             let _ = self.change(|full_at| Some(full_at.saturating_sub(surplus)));
             self.own.fetch_sub(surplus, Ordering::Relaxed);
+            change(&self.own_full_at, |full_at| full_at.saturating_sub(surplus));
             taken.0 = cost;
             return;
         }
@@ -119,7 +122,7 @@ impl RateBucket {
         };
         if let Ok(before) = self.change(|full_at| Some(owed(full_at))) {
             let more = owed(before) - before.max(now);
-            self.own.fetch_add(more, Ordering::Relaxed);
+            self.add_own(more, now);
             taken.0 += more;
         }
     }
@@ -150,10 +153,11 @@ impl RateBucket {
         let _ = self.change(|full_at| Some(full_at.max(now + debt)));
     }
 
-    /// Lowers the time until it is full.
+    /// Lowers the time until it is full, at most to the one that this router's own use makes.
     pub(crate) fn lower(&self, microseconds: u64) {
         let less = microseconds.saturating_mul(MICROSECOND);
-        let _ = self.change(|full_at| Some(full_at.saturating_sub(less)));
+        let own = self.own_full_at.load(Ordering::Relaxed);
+        let _ = self.change(|full_at| Some(full_at.saturating_sub(less).max(own.min(full_at))));
     }
 
     /// Returns its use, for the other routers.
@@ -175,11 +179,23 @@ impl RateBucket {
         }
     }
 
+    /// Records an amount as taken by this router.
+    fn add_own(&self, amount: u64, now: u64) {
+        self.own.fetch_add(amount, Ordering::Relaxed);
+        change(&self.own_full_at, |full_at| {
+            full_at.max(now).saturating_add(amount)
+        });
+    }
+
     /// Applies a change and returns the previous value. No other data is published with it.
     fn change(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
         self.full_at
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
     }
+}
+
+fn change(time: &AtomicU64, change: impl Fn(u64) -> u64) {
+    let _ = time.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |time| Some(change(time)));
 }
 
 #[cfg(test)]
@@ -273,6 +289,21 @@ mod tests {
     }
 
     #[test]
+    fn a_debt_is_not_lowered_below_that_of_the_own_use() {
+        let (bucket, rate) = (RateBucket::default(), rate(60));
+        let mut taken = bucket.take(rate, 30, 0).unwrap();
+        bucket.settle(&mut taken, rate, 70, 0);
+        bucket.settle(&mut taken, rate, 50, 0);
+        bucket.take_elsewhere(40_000_000, 0);
+        bucket.lower(u64::MAX);
+        let full_in = |now| bucket.level(rate, now).full_in;
+        assert_eq!(full_in(20 * SECOND), Duration::from_secs(30));
+        bucket.give_back(taken, rate, 20 * SECOND);
+        bucket.lower(u64::MAX);
+        assert_eq!(full_in(20 * SECOND), Duration::ZERO);
+    }
+
+    #[test]
     fn a_share_of_a_rate_is_at_least_one() {
         let routers = |count| NonZeroU32::new(count).unwrap();
         assert_eq!(rate(60).shared_by(routers(4)), rate(15));
@@ -327,7 +358,7 @@ mod tests {
             delay in 0_u64..5 * SECOND,
             requests in prop::collection::vec((0_usize..3, 0_u64..SECOND, 1_u64..20), 1..300),
         ) {
-            let (buckets, rate) = ([const { RateBucket { full_at: AtomicU64::new(0), own: AtomicU64::new(0) } }; 3], rate(per_minute));
+            let (buckets, rate) = (std::array::from_fn::<_, 3, _>(|_| RateBucket::default()), rate(per_minute));
             let (mut now, mut taken) = (0, Vec::<(u64, usize, u64)>::new());
             let (mut known, mut overshoot) = (0, 0_u64);
             for (router, pause, amount) in requests {

@@ -58,8 +58,8 @@ impl ClientShare {
         }
     }
 
-    /// Lowers the debt of a client's limit that no other router has, if `excess` finds one at the debt that another
-    /// router states, in microseconds of refill.
+    /// Lowers a client's debt by the amount that no other router has. `debt_us`: another router's debt, in microseconds
+    /// of refill.
     pub fn compare(&self, at: usize, limit: ClientLimit, debt_us: u64, excess: &mut DebtExcess) {
         let Some(client) = self.clients.get(at) else {
             return;
