@@ -44,35 +44,46 @@ impl ConnectionLimit {
     /// Called by one thread at a time.
     pub(crate) fn change(&self, most: Option<usize>) {
         let most = most.map(|most| most.min(Semaphore::MAX_PERMITS));
-        let before = self.most.swap(most.unwrap_or(UNLIMITED), Ordering::SeqCst);
-        match (before, most) {
+        match (self.most.load(Ordering::SeqCst), most) {
             (UNLIMITED, None) => {}
             (UNLIMITED, Some(most)) => self.begin(most),
-            // All that wait get a permit. The others need none.
-            (_, None) => self.permits.add_permits(Semaphore::MAX_PERMITS / 2),
-            (before, Some(most)) => self.move_to(before, most),
+            (_, None) => self.end(),
+            (before, Some(most)) if before > most => self.lower(before - most, most),
+            (before, Some(most)) => self.raise(most - before, most),
         }
     }
 
     /// Counts the connections in use under a first limit.
     fn begin(&self, most: usize) {
         self.permits.forget_permits(Semaphore::MAX_PERMITS);
+        self.most.store(most, Ordering::SeqCst);
         let in_use = self.in_use.load(Ordering::SeqCst);
         self.surplus.store(in_use.saturating_sub(most), Ordering::SeqCst);
         self.permits.add_permits(most.saturating_sub(in_use));
     }
 
-    fn move_to(&self, before: usize, most: usize) {
-        if let Some(fewer) = before.checked_sub(most) {
-            let free = self.permits.forget_permits(fewer);
-            self.surplus.fetch_add(fewer - free, Ordering::SeqCst);
-        } else {
-            let mut more = most - before;
-            while more > 0 && self.take_surplus() {
-                more -= 1;
-            }
-            self.permits.add_permits(more);
+    fn end(&self) {
+        self.most.store(UNLIMITED, Ordering::SeqCst);
+        self.surplus.store(0, Ordering::SeqCst);
+        // All that wait get a permit. The others need none.
+        self.permits.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    /// The higher limit is in effect meanwhile: a permit that is returned has room.
+    fn lower(&self, fewer: usize, most: usize) {
+        let free = self.permits.forget_permits(fewer);
+        self.surplus.fetch_add(fewer - free, Ordering::SeqCst);
+        self.most.store(most, Ordering::SeqCst);
+    }
+
+    /// The higher limit is in effect meanwhile: a permit that is returned has room.
+    fn raise(&self, more: usize, most: usize) {
+        self.most.store(most, Ordering::SeqCst);
+        let mut more = more;
+        while more > 0 && self.take_surplus() {
+            more -= 1;
         }
+        self.permits.add_permits(more);
     }
 
     /// Acquires a permit at once. Returns `None` while all are in use.
