@@ -72,6 +72,13 @@ impl Reloader {
                 *now = lost;
             }
         }
+        for (url, lost) in &mut agreed.lost {
+            // Another router may have it, and be silent, starting or unheard later.
+            let key = AgreedKey::of(AgreedKind::Instance, url);
+            if !live.iter().all(|other| lacks(view, &key, other)) {
+                lost.since = Instant::now();
+            }
+        }
         let is_over = |(url, lost): (&String, &LostInstance)| {
             let key = AgreedKey::of(AgreedKind::Instance, url);
             let is_over = !view.is_proposed(&key) && is_lost_by_all(view, &key, lost, live);
@@ -158,16 +165,18 @@ impl LostInstance {
     }
 }
 
-/// Returns whether no router has the lost instance of this entry: each ready one looked at the entry, and does not
-/// follow it. One that starts may not have the answers of its sources yet.
-fn is_lost_by_all(view: &AgreedView, key: &AgreedKey, lost: &LostInstance, live: &[RouterRow]) -> bool {
+/// Returns whether a router looked at the entry of an instance, and does not have the instance.
+fn lacks(view: &AgreedView, key: &AgreedKey, other: &RouterRow) -> bool {
     let revision = view.stored(key).map_or(0, |stored| stored.revision);
-    let lacks = |other: &RouterRow| {
-        let states = view.states.get(&other.router);
-        let state = states.and_then(|states| states.get(key));
-        state.is_some_and(|(of, state)| *of == revision && matches!(state, SubjectState::Elsewhere(_)))
-    };
+    let states = view.states.get(&other.router);
+    let state = states.and_then(|states| states.get(key));
+    state.is_some_and(|(of, state)| *of == revision && matches!(state, SubjectState::Elsewhere(_)))
+}
+
+/// Returns whether no router has the lost instance of this entry. One that starts may not have the answers of its
+/// sources yet.
+fn is_lost_by_all(view: &AgreedView, key: &AgreedKey, lost: &LostInstance, live: &[RouterRow]) -> bool {
     let mut ready = live.iter().filter(|other| other.state == "ready").peekable();
     let is_confirmed = lost.was_here && ready.peek().is_some();
-    (is_confirmed || lost.since.elapsed() >= LOST_AFTER) && ready.all(lacks)
+    (is_confirmed || lost.since.elapsed() >= LOST_AFTER) && ready.all(|other| lacks(view, key, other))
 }

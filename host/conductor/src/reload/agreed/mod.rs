@@ -124,6 +124,11 @@ impl AgreedFollower {
         }
     }
 
+    /// Records the revision of a decision that this router cannot follow yet.
+    fn note_again(&mut self, key: &AgreedKey, revision: u64) {
+        self.seen.insert(key.clone(), (revision, Instant::now()));
+    }
+
     /// Forgets which instances this router had.
     #[cfg(test)]
     pub(in crate::reload) fn forget_lost(&mut self) {

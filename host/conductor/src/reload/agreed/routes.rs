@@ -33,6 +33,12 @@ impl Reloader {
             Ok(decision) => self.follow_decision(look, key, known, &decision),
             Err(error) => SubjectState::Refused(error.to_string()),
         };
+        if let Some(agreed) = &mut self.agreed
+            && state.reason().is_some()
+        {
+            // Once the reason is gone, the router begins to follow it.
+            agreed.note_again(key, known.revision);
+        }
         look.set(key, known, state);
     }
 

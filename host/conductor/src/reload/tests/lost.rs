@@ -70,6 +70,10 @@ async fn the_drain_of_an_instance_that_each_ready_router_lost_ends_and_that_of_o
     stage.other_is(Some("ready"), SubjectState::Applied).await;
     stage.age_looks(LONG).await;
     assert!(stage.is_drained().await, "the other one has it");
+    stage.other_is(Some("silent"), SubjectState::Applied).await;
+    assert!(stage.is_drained().await, "it may have it still");
+    stage.other_is(Some("starting"), elsewhere()).await;
+    assert!(stage.is_drained().await, "its sources may have it");
     stage.other_is(Some("ready"), elsewhere()).await;
     assert!(!stage.is_drained().await);
 }
