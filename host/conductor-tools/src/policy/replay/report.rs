@@ -71,7 +71,8 @@ impl ReplayReport {
     /// Adds the totals of a log, as far as it was read.
     pub(super) fn read(&mut self, log: &Log<'_>) {
         self.log = LogTotals {
-            decisions: log.decisions,
+            // The one that shows that the log goes on was read only.
+            decisions: log.decisions - u64::from(self.ended_early),
             outcomes: log.outcomes,
             unreadable_lines: log.unreadable,
         };
