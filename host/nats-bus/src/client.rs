@@ -1,6 +1,6 @@
 //! Client of the NATS servers: options, credentials, and its reconnects.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -9,6 +9,7 @@ use futures_util::FutureExt as _;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
+use crate::secret_file::SecretFile;
 use crate::user_key;
 
 /// Messages that wait for the socket. More are dropped: gauges are absolute, so the next one makes up for them.
@@ -57,22 +58,18 @@ impl std::fmt::Debug for NatsLogin {
 }
 
 impl NatsLogin {
-    fn password(&self) -> std::io::Result<String> {
-        let password = std::fs::read_to_string(&self.password_file)?;
+    fn password(file: &Path) -> std::io::Result<String> {
+        let password = std::fs::read_to_string(file)?;
         Ok(password.trim_end_matches(['\n', '\r']).to_owned())
     }
 
     /// Returns options that authenticate with the password as the file then has it.
     fn options(self) -> Result<ConnectOptions, NatsError> {
-        let first = self.password().map_err(|source| NatsError::Credentials {
-            path: self.password_file.display().to_string(),
-            source,
-        })?;
+        let file = SecretFile::open(self.password_file, Self::password)?;
         Ok(ConnectOptions::with_auth_callback(move |_| {
             let mut auth = Auth::new();
             auth.username = Some(self.user.clone());
-            // A file that is just being replaced may be missing.
-            auth.password = Some(self.password().unwrap_or_else(|_| first.clone()));
+            auth.password = Some(file.secret());
             std::future::ready(Ok(auth))
         }))
     }

@@ -10,6 +10,7 @@ mod client;
 mod direct;
 mod faults;
 mod open_store;
+mod secret_file;
 mod store;
 mod store_error;
 mod subject;

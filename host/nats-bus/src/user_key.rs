@@ -2,13 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use async_nats::{Auth, AuthError, ConnectOptions};
 use nkeys::KeyPair;
-use tracing::warn;
 
 use crate::client::NatsError;
+use crate::secret_file::SecretFile;
 
 /// User of a credentials file.
 #[derive(Clone)]
@@ -55,54 +54,11 @@ fn framed(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Credentials file, whose user may be replaced at any time.
-struct UserFile {
-    file: PathBuf,
-    last: Mutex<LastUser>,
-}
-
-/// User that was read last.
-struct LastUser {
-    user: UserKey,
-    /// Set while the file cannot be read.
-    is_unreadable: bool,
-}
-
-impl UserFile {
-    fn open(file: PathBuf) -> io::Result<Self> {
-        let user = UserKey::read(&file)?;
-        let last = LastUser {
-            user,
-            is_unreadable: false,
-        };
-        let last = Mutex::new(last);
-        Ok(Self { file, last })
-    }
-
-    /// Returns the user that the file has, or had before it became unreadable: while it is replaced it may be missing,
-    /// or half-written.
-    fn user(&self) -> UserKey {
-        let read = UserKey::read(&self.file);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_unreadable = std::mem::replace(&mut last.is_unreadable, read.is_err());
-        match read {
-            Ok(user) => last.user = user,
-            Err(error) if !was_unreadable => {
-                let (file, error) = (self.file.display(), &error as &dyn std::error::Error);
-                warn!(%file, error, "the credentials of NATS cannot be read; those that were read before are used");
-            }
-            Err(_) => {}
-        }
-        last.user.clone()
-    }
-}
-
 /// Returns options that authenticate with the credentials that the file then has.
 pub(crate) fn options(file: PathBuf) -> Result<ConnectOptions, NatsError> {
-    let path = file.display().to_string();
-    let file = UserFile::open(file).map_err(|source| NatsError::Credentials { path, source })?;
+    let file = SecretFile::open(file, UserKey::read)?;
     Ok(ConnectOptions::with_auth_callback(move |challenge| {
-        std::future::ready(file.user().sign(&challenge))
+        std::future::ready(file.secret().sign(&challenge))
     }))
 }
 
@@ -129,28 +85,5 @@ mod tests {
         assert_eq!(refused(cut), Some("it has no seed of a key".to_owned()));
         let other = text.replace(&seed, "SUA");
         assert_eq!(refused(&other), Some("it has no valid seed of a key".to_owned()));
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_leaves_the_user_that_was_read_last() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("user.creds");
-        let write = |token: &str| {
-            let seed = KeyPair::new_user().seed().unwrap();
-            std::fs::write(&path, format!("---\n{token}\n---\n---\n{seed}\n---\n")).unwrap();
-        };
-        write("first");
-        let file = UserFile::open(path.clone()).unwrap();
-        assert_eq!(file.user().token, "first");
-        write("second");
-        assert_eq!(file.user().token, "second");
-        for _ in 0..2 {
-            std::fs::write(&path, "---\n").unwrap();
-            assert_eq!(file.user().token, "second");
-            std::fs::remove_file(&path).unwrap();
-            assert_eq!(file.user().token, "second");
-        }
-        write("third");
-        assert_eq!(file.user().token, "third");
     }
 }
