@@ -49,7 +49,7 @@ impl ExchangeSpec {
     pub(crate) fn succession(&self) -> SuccessionSpec {
         SuccessionSpec {
             late_ms: millis(self.dead_after),
-            gap_ms: millis(2 * (self.usage_every() + self.dead_after)),
+            gap_ms: millis(self.usage_answered_after()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{MemoryStore, Router, key};
+use super::{MemoryStore, Router, decided, key};
 
 /// Proposes over what the store has.
 fn propose_judged(router: &mut Router, value: i64) -> bool {
@@ -12,13 +12,7 @@ fn propose_judged(router: &mut Router, value: i64) -> bool {
 
 #[test]
 fn a_decision_judged_by_an_older_revision_than_that_of_its_proposal_gives_way() {
-    let mut store = MemoryStore::default();
-    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
-    one.connect(&store);
-    two.connect(&store);
-    one.view.propose(key(0), json!(1), 0);
-    one.write(&mut store, false);
-    two.follow(&store);
+    let (mut store, mut one, mut two) = decided();
     let judged = one.view.judged(&key(0));
     // The other one decides, and this router has its entry before its own decision is taken in.
     assert!(two.view.propose_over(key(0), json!(2), 0, judged.clone()));

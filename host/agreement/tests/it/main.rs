@@ -144,12 +144,27 @@ fn key(at: usize) -> AgreedKey {
     AgreedKey::of(AgreedKind::ALL[at % 4], "subject")
 }
 
-#[test]
-fn of_two_decisions_at_the_same_revision_one_is_accepted_and_both_follow_it() {
-    let mut store = MemoryStore::default();
+/// Returns an empty store with two connected routers.
+fn connected() -> (MemoryStore, Router, Router) {
+    let store = MemoryStore::default();
     let (mut one, mut two) = (Router::new("1"), Router::new("2"));
     one.connect(&store);
     two.connect(&store);
+    (store, one, two)
+}
+
+/// Returns a store with a decision of the first of two routers, which both have.
+fn decided() -> (MemoryStore, Router, Router) {
+    let (mut store, mut one, mut two) = connected();
+    one.view.propose(key(0), json!(1), 0);
+    one.write(&mut store, false);
+    two.follow(&store);
+    (store, one, two)
+}
+
+#[test]
+fn of_two_decisions_at_the_same_revision_one_is_accepted_and_both_follow_it() {
+    let (mut store, mut one, mut two) = connected();
     one.view.propose(key(0), json!(1), 0);
     two.view.propose(key(0), json!(2), 0);
     assert_eq!(
@@ -174,10 +189,7 @@ fn of_two_decisions_at_the_same_revision_one_is_accepted_and_both_follow_it() {
 
 #[test]
 fn a_decision_made_alone_is_proposed_on_return_unless_the_others_decided_since() {
-    let mut store = MemoryStore::default();
-    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
-    one.connect(&store);
-    two.connect(&store);
+    let (mut store, mut one, mut two) = connected();
     two.view.lost();
     two.view.propose(key(0), json!(7), 0);
     two.view.propose(key(1), json!(8), 0);
@@ -309,10 +321,7 @@ fn a_later_decision_of_a_store_that_began_anew_is_followed() {
 
 #[test]
 fn a_store_that_lost_its_entries_gets_them_back_from_one_router() {
-    let mut store = MemoryStore::default();
-    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
-    one.connect(&store);
-    two.connect(&store);
+    let (mut store, mut one, mut two) = connected();
     for number in 0..3 {
         one.view.propose(key(0), json!(number), 0);
         one.write(&mut store, false);
@@ -336,13 +345,7 @@ fn a_store_that_lost_its_entries_gets_them_back_from_one_router() {
 
 #[test]
 fn a_decision_on_a_key_whose_entry_was_removed_is_agreed() {
-    let mut store = MemoryStore::default();
-    let (mut one, mut two) = (Router::new("1"), Router::new("2"));
-    one.connect(&store);
-    two.connect(&store);
-    one.view.propose(key(0), json!(1), 0);
-    one.write(&mut store, false);
-    two.follow(&store);
+    let (mut store, mut one, mut two) = decided();
     store.remove(&key(0));
     two.view.propose(key(0), json!(2), 0);
     two.write(&mut store, false);

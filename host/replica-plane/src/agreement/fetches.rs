@@ -82,8 +82,7 @@ impl ObjectFetches {
             Ok(None) => "the store does not have its bytes".to_owned(),
             Err(error) => error.to_string(),
         };
-        let mut wanted = self.wanted.all_mut();
-        let (_, attempts) = wanted.find(|(known, _)| *known == sha256)?;
+        let attempts = self.wanted.get_mut(sha256)?;
         let failures = attempts.fail();
         if failures == 1 {
             warn!(

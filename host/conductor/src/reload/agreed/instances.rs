@@ -62,29 +62,23 @@ impl Reloader {
         let Some(agreed) = &mut self.agreed else {
             return;
         };
-        let before = std::mem::take(&mut agreed.lost);
-        agreed.lost = now_lost
-            .into_iter()
-            .map(|url| (url, LostInstance::new(false)))
-            .collect();
-        for (url, lost) in before {
-            if let Some(now) = agreed.lost.get_mut(&url) {
-                *now = lost;
-            }
-        }
+        let mut before = std::mem::take(&mut agreed.lost);
+        let with_times = now_lost.into_iter().map(|url| {
+            let lost = before.remove(&url).unwrap_or_else(|| LostInstance::new(false));
+            (url, lost)
+        });
+        agreed.lost = with_times.collect();
+        let mut over = Vec::new();
         for (url, lost) in &mut agreed.lost {
-            // Another router may have it, and be silent, starting or unheard later.
             let key = AgreedKey::of(AgreedKind::Instance, url);
+            // Another router may have it, and be silent, starting or unheard later.
             if !live.iter().all(|other| lacks(view, &key, other)) {
                 lost.since = Instant::now();
             }
+            if !view.is_proposed(&key) && is_lost_by_all(view, &key, lost, live) {
+                over.push(url.clone());
+            }
         }
-        let is_over = |(url, lost): (&String, &LostInstance)| {
-            let key = AgreedKey::of(AgreedKind::Instance, url);
-            let is_over = !view.is_proposed(&key) && is_lost_by_all(view, &key, lost, live);
-            is_over.then(|| url.clone())
-        };
-        let over: Vec<String> = agreed.lost.iter().filter_map(is_over).collect();
         for url in over {
             self.propose_instance(&url);
         }

@@ -221,6 +221,9 @@ impl Reloader {
             look.handle.note_followed();
             self.keep_objects(&view);
         }
+        if let Some(agreed) = &mut self.agreed {
+            agreed.seen.retain(|key, _| view.followed_one(key).is_some());
+        }
         self.propose_lost(&view, &live);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use replica_plane::ViewEntry;
+use agreement::AgreedEntry;
 use runtime_overrides::{RouteAction, RouteChange, SharedOverride};
 use serde::{Deserialize, Serialize};
 
@@ -33,10 +33,21 @@ pub(super) struct RouteVersion {
     pub(super) components: BTreeMap<String, String>,
 }
 
+#[cfg(test)]
+impl RouteVersion {
+    /// Returns policies of one component with these bytes.
+    pub(super) fn of_bytes(sha256: &str) -> Self {
+        Self {
+            policies: serde_json::from_value(serde_json::Value::Null).unwrap(),
+            components: BTreeMap::from([("p".to_owned(), sha256.to_owned())]),
+        }
+    }
+}
+
 impl RouteDecision {
     /// Returns the decision of an entry, if it is one.
-    pub(super) fn of(known: &ViewEntry) -> Option<Self> {
-        serde_json::from_value(known.entry.value.clone()).ok()
+    pub(super) fn of(entry: &AgreedEntry) -> Option<Self> {
+        serde_json::from_value(entry.value.clone()).ok()
     }
 
     /// Returns the policies that the route has in the end.
@@ -64,10 +75,7 @@ mod tests {
 
     #[test]
     fn a_decision_of_a_router_that_writes_no_change_is_read_and_written_as_it_was() {
-        let version = RouteVersion {
-            policies: serde_json::from_value(json!(null)).unwrap(),
-            components: BTreeMap::new(),
-        };
+        let version = RouteVersion::of_bytes("0123");
         let decision = RouteDecision {
             fingerprint: "f".to_owned(),
             route: 1,

@@ -144,16 +144,7 @@ impl Reloader {
         let wanted = self.wanted_policies();
         let mut have_all = true;
         for (name, sha256) in &version.components {
-            let known = wanted.iter().find(|wanted| wanted.name == *name);
-            let source = known.map(|wanted| wanted.source.clone());
-            let source = match (source, policy_store::builtin::find(name)) {
-                (Some(source), _) => source,
-                (None, Some(_)) => PolicySource::Builtin(name.clone()),
-                (None, None) => {
-                    let target = rules.target(name).map_err(|error| error_chain(&error))?;
-                    PolicySource::File(target.path().to_owned())
-                }
-            };
+            let source = source_of(&rules, &wanted, name)?;
             if component_bytes(&source).is_ok_and(|(found, _)| found == *sha256) {
                 continue;
             }
@@ -235,7 +226,7 @@ impl Reloader {
                     objects.extend(active.map(|(active, bytes)| (active.sha256().to_owned(), bytes)));
                 }
                 AgreedKind::Route => {
-                    let decision = RouteDecision::of(&known);
+                    let decision = RouteDecision::of(&known.entry);
                     let versions = decision
                         .into_iter()
                         .flat_map(|decision| std::iter::once(decision.active).chain(decision.staged));
@@ -254,11 +245,7 @@ impl Reloader {
         let rules = UploadRules::of(&self.active.file, &self.source);
         let wanted = self.wanted_policies();
         let found = version.components.iter().filter_map(|(name, sha256)| {
-            let known = wanted.iter().find(|wanted| wanted.name == *name);
-            let source = match known.map(|wanted| wanted.source.clone()) {
-                Some(source) => source,
-                None => PolicySource::File(rules.target(name).ok()?.path().to_owned()),
-            };
+            let source = source_of(&rules, &wanted, name).ok()?;
             let PolicySource::File(_) = source else {
                 return None;
             };
@@ -272,4 +259,16 @@ impl Reloader {
     pub(super) fn active_file(&self) -> &Config {
         &self.active.file
     }
+}
+
+/// Returns the source of a component: the configured or the built-in one, else its file in the policy folder.
+fn source_of(rules: &UploadRules, wanted: &[WantedPolicy], name: &str) -> Result<PolicySource, String> {
+    if let Some(known) = wanted.iter().find(|wanted| wanted.name == *name) {
+        return Ok(known.source.clone());
+    }
+    if policy_store::builtin::find(name).is_some() {
+        return Ok(PolicySource::Builtin(name.to_owned()));
+    }
+    let target = rules.target(name).map_err(|error| error_chain(&error))?;
+    Ok(PolicySource::File(target.path().to_owned()))
 }

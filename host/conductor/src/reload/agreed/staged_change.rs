@@ -208,27 +208,17 @@ impl RouteStaging {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use agreement::AgreedKind;
     use runtime_overrides::RouteAction;
-    use serde_json::json;
 
     use super::*;
-
-    fn version(sha256: &str) -> RouteVersion {
-        RouteVersion {
-            policies: serde_json::from_value(json!(null)).unwrap(),
-            components: BTreeMap::from([("p".to_owned(), sha256.to_owned())]),
-        }
-    }
 
     fn decision(active: &str, staged: Option<&str>) -> RouteDecision {
         RouteDecision {
             fingerprint: "f".to_owned(),
             route: 1,
-            active: version(active),
-            staged: staged.map(version),
+            active: RouteVersion::of_bytes(active),
+            staged: staged.map(RouteVersion::of_bytes),
             change: Some("promote p".to_owned()),
         }
     }
@@ -241,7 +231,7 @@ mod tests {
                 route: None,
             },
             key: AgreedKey::of(AgreedKind::Route, "f"),
-            before: version("old"),
+            before: RouteVersion::of_bytes("old"),
             decision,
             since: Instant::now(),
             over: Judged::of(3, None),
@@ -376,7 +366,10 @@ mod tests {
             assert_eq!(text(&staging.next(&look)), expected, "{look:?}");
         }
         let before = stage().decision_before();
-        assert_eq!((&before.active, &before.staged), (&version("old"), &None));
-        assert_eq!(stage().switch().active, version("new"));
+        assert_eq!(
+            (&before.active, &before.staged),
+            (&RouteVersion::of_bytes("old"), &None)
+        );
+        assert_eq!(stage().switch().active, RouteVersion::of_bytes("new"));
     }
 }

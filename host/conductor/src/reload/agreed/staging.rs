@@ -45,7 +45,10 @@ impl AgreedFollower {
         let stored = view.stored(key);
         let by = stored.map_or("", |stored| &stored.entry.by);
         let entry = stored.map_or(FoundEntry::Gone, |stored| {
-            staging.find(RouteDecision::of(stored).as_ref(), by == self.handle.router())
+            staging.find(
+                RouteDecision::of(&stored.entry).as_ref(),
+                by == self.handle.router(),
+            )
         });
         let others = self.live_routers();
         let named = others.iter().find(|other| other.router == by);
@@ -85,7 +88,7 @@ impl AgreedFollower {
         let Some(stored) = view.stored(key) else {
             return false;
         };
-        let known = RouteDecision::of(stored).filter(|known| known.outcome() == decision.outcome());
+        let known = RouteDecision::of(&stored.entry).filter(|known| known.outcome() == decision.outcome());
         known.is_some_and(|known| known.staged.is_some() || !self.handle.has_applied(key, stored.revision))
     }
 
@@ -166,7 +169,7 @@ impl AgreedFollower {
     /// Returns the name of another router that is staging a change of the route.
     fn stages_now(&self, view: &AgreedView, key: &AgreedKey) -> Option<String> {
         let stored = view.stored(key)?;
-        RouteDecision::of(stored)?.staged?;
+        RouteDecision::of(&stored.entry)?.staged?;
         let others = self.live_routers();
         let by = others
             .into_iter()
@@ -244,28 +247,28 @@ impl Reloader {
                 }
                 Err(refused)
             }
-            StagingStep::Advance => self.follow_stored(staging, &view, false),
-            StagingStep::Switched => self.follow_stored(staging, &view, true),
+            StagingStep::Advance | StagingStep::Switched => self.follow_stored(staging, &view),
         };
         Some(answer)
     }
 
     /// Moves a change on by the entry that the store has: the own decision, or the same one of another router.
-    fn follow_stored(&mut self, mut staging: RouteStaging, view: &AgreedView, has_switched: bool) -> Answer {
-        let Some(stored) = view.stored(&staging.key) else {
+    fn follow_stored(&mut self, mut staging: RouteStaging, view: &AgreedView) -> Answer {
+        let stored = view.stored(&staging.key);
+        let stored = stored.and_then(|stored| Some((stored.revision, RouteDecision::of(&stored.entry)?)));
+        let Some((revision, decision)) = stored else {
             return Ok(None);
         };
-        if let Some(decision) = RouteDecision::of(stored) {
-            if !has_switched {
-                staging.before = decision.active.clone();
-            }
-            // The route's number is that of the own file.
-            let route = staging.decision.route;
-            staging.decision = RouteDecision { route, ..decision };
+        let has_switched = decision.staged.is_none();
+        if !has_switched {
+            staging.before = decision.active.clone();
         }
+        // The route's number is that of the own file.
+        let route = staging.decision.route;
+        staging.decision = RouteDecision { route, ..decision };
         match has_switched {
-            true => self.switched(staging, stored.revision),
-            false => self.advance(staging, view, stored.revision),
+            true => self.switched(staging, revision),
+            false => self.advance(staging, view, revision),
         }
     }
 
@@ -333,7 +336,7 @@ impl Reloader {
                 && decision.fingerprint == fingerprint
                 && handle.has_applied(&key, known.revision)
         };
-        RouteDecision::of(known).filter(is_followed)
+        RouteDecision::of(&known.entry).filter(is_followed)
     }
 
     /// Returns whether the fleet has decided on the route's policies of these overlays, and this router follows that: the
@@ -459,6 +462,5 @@ impl Reloader {
 
 /// Returns the decision on a route: the own proposal, else that of the store.
 fn decided(view: &AgreedView, key: &AgreedKey) -> Option<RouteDecision> {
-    let entry = view.followed_one(key)?;
-    serde_json::from_value(entry.value.clone()).ok()
+    RouteDecision::of(view.followed_one(key)?)
 }

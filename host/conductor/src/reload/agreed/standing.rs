@@ -46,28 +46,22 @@ impl RouteStanding {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use serde_json::json;
-
     use super::*;
-
-    fn version(sha256: &str) -> RouteVersion {
-        RouteVersion {
-            policies: serde_json::from_value(json!(null)).unwrap(),
-            components: BTreeMap::from([("p".to_owned(), sha256.to_owned())]),
-        }
-    }
 
     fn standing(own: &str, state: Option<SubjectState>, is_abandoned: bool) -> RouteStanding {
         let decision = RouteDecision {
             fingerprint: "f".to_owned(),
             route: 1,
-            active: version("active"),
-            staged: Some(version("staged")),
+            active: RouteVersion::of_bytes("active"),
+            staged: Some(RouteVersion::of_bytes("staged")),
             change: None,
         };
-        RouteStanding::of(&decision, &version(own), state.as_ref(), is_abandoned)
+        RouteStanding::of(
+            &decision,
+            &RouteVersion::of_bytes(own),
+            state.as_ref(),
+            is_abandoned,
+        )
     }
 
     fn refused() -> Option<SubjectState> {

@@ -34,12 +34,7 @@ impl Stage {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_router_that_hears_nobody_does_not_take_a_decision_for_abandoned_before_it_listened_for_long() {
-    let mut stage = Stage::begin().await;
-    let answer = stage.answer().await;
-    assert!(answer.is_ok(), "{answer:?}");
-    stage.store.put_other(other_bytes);
-    let state = stage.own_state().await;
-    assert!(matches!(state, SubjectState::Refused(_)), "{state:?}");
+    let mut stage = Stage::apart().await;
     let answer = stage.answer_to("round-robin").await;
     assert!(
         not_made(&answer).contains("other bytes here"),
@@ -59,9 +54,7 @@ async fn a_router_that_hears_nobody_does_not_take_a_decision_for_abandoned_befor
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_that_waits_for_a_decision_which_this_router_does_not_follow_in_time_is_refused() {
-    let mut stage = Stage::begin().await;
-    let answer = stage.answer().await;
-    assert!(answer.is_ok(), "{answer:?}");
+    let mut stage = Stage::decided().await;
     stage.store.put_other(|value| {
         let components = value["active"]["components"].clone();
         let text = value["active"].to_string().replace("random", "round-robin");
@@ -81,9 +74,7 @@ async fn a_change_that_waits_for_a_decision_which_this_router_does_not_follow_in
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_that_another_live_router_stages_is_replaced_by_a_different_one_only_once_it_is_late() {
-    let mut stage = Stage::begin().await;
-    let answer = stage.answer().await;
-    assert!(answer.is_ok(), "{answer:?}");
+    let mut stage = Stage::decided().await;
     stage.store.put_other(|value| {
         value["staged"] = value["active"].clone();
         value["staged"]["components"] = json!({});

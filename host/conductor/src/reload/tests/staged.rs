@@ -37,6 +37,31 @@ impl Stage {
         }
     }
 
+    /// Returns a router whose fleet has decided on a shadow.
+    pub(super) async fn decided() -> Self {
+        let mut stage = Self::begin().await;
+        let answer = stage.answer().await;
+        assert!(answer.is_ok(), "{answer:?}");
+        stage
+    }
+
+    /// Returns a router that cannot follow a later decision of another one.
+    pub(super) async fn apart() -> Self {
+        let mut stage = Self::decided().await;
+        stage.store.put_other(other_bytes);
+        let state = stage.own_state().await;
+        assert!(matches!(state, SubjectState::Refused(_)), "{state:?}");
+        stage
+    }
+
+    /// Runs rounds until the shadow is made, by two writes.
+    async fn until_switched(&mut self) {
+        let answer = self.answer().await;
+        assert!(answer.is_ok(), "{answer:?}");
+        let made = (self.store.revision(), self.shadows().await);
+        assert_eq!(made, (2, json!(["random"])));
+    }
+
     pub(super) async fn run<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut Reloader) -> T + Send + 'static,
@@ -269,12 +294,7 @@ async fn a_switch_that_the_store_accepted_without_an_answer_is_not_given_up_afte
     // The store had the switch.
     stage.store.put(&key, switch);
     stage.store.set_answer(WriteAnswer::Given);
-    let answer = stage.answer().await;
-    assert!(answer.is_ok(), "{answer:?}");
-    assert_eq!(
-        (stage.store.revision(), stage.shadows().await),
-        (2, json!(["random"]))
-    );
+    stage.until_switched().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -313,12 +333,7 @@ async fn a_restart_of_the_store_in_the_midst_of_a_switch_ends_in_the_switch() {
     let answer = stage.round("random").await;
     assert!(matches!(answer, Ok(None)), "it waits for the store: {answer:?}");
     stage.store.open_again();
-    let answer = stage.answer().await;
-    assert!(answer.is_ok(), "{answer:?}");
-    assert_eq!(
-        (stage.store.revision(), stage.shadows().await),
-        (2, json!(["random"]))
-    );
+    stage.until_switched().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -368,9 +383,7 @@ async fn a_change_whose_entry_is_removed_is_refused_and_the_next_one_is_made() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_waits_until_this_router_follows_the_decision_before() {
-    let mut stage = Stage::begin().await;
-    let answer = stage.answer().await;
-    assert!(answer.is_ok(), "{answer:?}");
+    let mut stage = Stage::decided().await;
     // Another router makes a change that this one has not looked at.
     stage.store.put_other(|value| {
         let text = value["active"].to_string().replace("random", "round-robin");
@@ -433,9 +446,7 @@ async fn a_router_with_other_bytes_does_not_change_the_route_and_stages_a_change
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_over_a_decision_that_no_router_can_follow_is_staged_and_its_give_up_keeps_the_decision() {
-    let mut stage = Stage::begin().await;
-    let answer = stage.answer().await;
-    assert!(answer.is_ok(), "{answer:?}");
+    let mut stage = Stage::decided().await;
     stage.store.put_other(other_bytes);
     let state = stage.own_state().await;
     stage.other_reports(state).await;
@@ -462,12 +473,7 @@ async fn a_change_over_a_decision_that_no_router_can_follow_is_staged_and_its_gi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_router_that_does_not_follow_the_decision_changes_alone_without_the_store_and_proposes_nothing() {
-    let mut stage = Stage::begin().await;
-    let answer = stage.answer().await;
-    assert!(answer.is_ok(), "{answer:?}");
-    stage.store.put_other(other_bytes);
-    let state = stage.own_state().await;
-    assert!(matches!(state, SubjectState::Refused(_)), "{state:?}");
+    let mut stage = Stage::apart().await;
     stage.store.send(StoreEvent::Lost("a test".to_owned()));
     until("the store is away", || !stage.handle.view().is_synced).await;
     let answer = stage.answer_to("round-robin").await;
