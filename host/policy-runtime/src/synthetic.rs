@@ -254,11 +254,11 @@ impl NumberGenerator {
         }
     }
 
-    /// Returns a number of the prompt's tokens, unless a fixed value is set.
+    /// Returns a number of the prompt's tokens, unless a fixed value is set. NaN if the tokens are unknown.
     fn of_prompt(&mut self, usual: u32) -> f64 {
-        match self.numbers {
-            NumberSource::UnknownPrompt => f64::NAN,
-            _ => self.or(usual.into()),
+        match self.numbers.knows_prompt() {
+            true => self.or(usual.into()),
+            false => f64::NAN,
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct HeldPermit {
 }
 
 const UNLIMITED: usize = usize::MAX;
+/// Highest limit. The end of a limit adds as many permits again, which the semaphore must hold.
+const HIGHEST: usize = Semaphore::MAX_PERMITS / 2;
 
 impl ConnectionLimit {
     /// Creates a limit that limits nothing yet.
@@ -43,7 +45,7 @@ impl ConnectionLimit {
     /// Changes the limit; `None` for unlimited. Connections in use stay, even above the new limit.
     /// Called by one thread at a time.
     pub(crate) fn change(&self, most: Option<usize>) {
-        let most = most.map(|most| most.min(Semaphore::MAX_PERMITS));
+        let most = most.map(|most| most.min(HIGHEST));
         match (self.most.load(Ordering::SeqCst), most) {
             (UNLIMITED, None) => {}
             (UNLIMITED, Some(most)) => self.begin(most),
@@ -66,20 +68,19 @@ impl ConnectionLimit {
         self.most.store(UNLIMITED, Ordering::SeqCst);
         self.surplus.store(0, Ordering::SeqCst);
         // All that wait get a permit. The others need none.
-        self.permits.add_permits(Semaphore::MAX_PERMITS / 2);
+        self.permits.add_permits(HIGHEST);
     }
 
-    /// The higher limit is in effect meanwhile: a permit that is returned has room.
+    /// Lowers the limit. The earlier, higher one is in effect until the end: a permit that is returned has room.
     fn lower(&self, fewer: usize, most: usize) {
         let free = self.permits.forget_permits(fewer);
         self.surplus.fetch_add(fewer - free, Ordering::SeqCst);
         self.most.store(most, Ordering::SeqCst);
     }
 
-    /// The higher limit is in effect meanwhile: a permit that is returned has room.
-    fn raise(&self, more: usize, most: usize) {
+    /// Raises the limit. The new one is in effect from the beginning: a permit that is returned has room.
+    fn raise(&self, mut more: usize, most: usize) {
         self.most.store(most, Ordering::SeqCst);
-        let mut more = more;
         while more > 0 && self.take_surplus() {
             more -= 1;
         }

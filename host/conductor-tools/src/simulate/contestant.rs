@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use policy_runtime::{CodeCache, EngineLimits, PolicyEngine, PolicySettings};
-use routing::Policy;
+use routing::{Policy, RequestFeature};
 
 use crate::UsageError;
 use crate::policy::component::ComponentFile;
@@ -27,6 +27,8 @@ pub(super) struct Contestant {
     bytes: Cow<'static, [u8]>,
     /// SHA-256 of the bytes, in hexadecimal.
     pub(super) sha256: String,
+    /// Numbers of a request that it reads.
+    pub(super) request_columns: Box<[RequestFeature]>,
     settings: PolicySettings,
     engine: Arc<PolicyEngine>,
 }
@@ -47,9 +49,10 @@ impl Contestant {
         };
         let mut contestants = Vec::with_capacity(names.len());
         for name in names {
-            let contestant = Self::find(name, &engine)?;
+            let mut contestant = Self::find(name, &engine)?;
             let policy = contestant.load().map_err(UsageError::new)?;
             if !given.is_empty() || policy.scorer().is_none() {
+                contestant.request_columns = policy.plan().request().into();
                 contestants.push(contestant);
             }
         }
@@ -65,6 +68,7 @@ impl Contestant {
         Ok(Self {
             label: given.to_owned(),
             sha256: subject.sha256(),
+            request_columns: Box::default(),
             name: subject.name,
             bytes: subject.bytes,
             settings: PolicySettings {

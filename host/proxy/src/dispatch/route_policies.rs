@@ -99,21 +99,20 @@ impl RoutePolicies {
     /// Returns the arm of a request that had that arm of the route's policies `before`: that of the same canary unless
     /// it is stopped, else the control.
     pub(crate) fn arm_after(&self, before: &Self, arm: usize) -> usize {
-        let name = before.canary(arm).map(|canary| canary.versions.name());
-        let position = name.and_then(|name| {
-            let mut canaries = self.canaries.iter();
-            canaries.position(|canary| canary.versions.name() == name)
-        });
         let arm = if std::ptr::eq(self, before) {
             arm
         } else {
-            position.map_or(0, |position| position + 1)
+            let kept = before.canary(arm).and_then(|canary| {
+                let name = canary.versions.name();
+                self.canaries
+                    .iter()
+                    .position(|canary| canary.versions.name() == name)
+            });
+            kept.map_or(0, |position| position + 1)
         };
-        let is_stopped = |trial: &Arc<Trial>| trial.is_stopped(arm);
-        if self.trial().is_some_and(is_stopped) {
-            0
-        } else {
-            arm
+        match self.trial() {
+            Some(trial) if trial.is_stopped(arm) => 0,
+            _ => arm,
         }
     }
 

@@ -78,21 +78,16 @@ impl<W> FairQueue<W> {
 }
 
 impl Class {
-    /// Returns the work of the requests that are served until that service to the tenants but `own`, by the worker that
-    /// they wait for.
+    /// Returns the work of the held requests of all tenants but `own` that are served until a tenant has that service,
+    /// by the worker that they wait for.
     fn work_before(&self, own: Option<&Arc<str>>, until: f64) -> NumberMap<WorkerId, u32> {
         let mut before = NumberMap::default();
         let served = self
             .by_level
             .iter()
             .take_while(|((level, _), _)| level.0 <= until);
-        for (_, tenant) in served {
-            if own == Some(tenant) {
-                continue;
-            }
-            let Some(ranked) = self.queues.get(tenant) else {
-                continue;
-            };
+        let others = served.filter(|(_, tenant)| own != Some(tenant));
+        for ranked in others.filter_map(|(_, tenant)| self.queues.get(tenant)) {
             for (worker, work) in ranked.queue.served_until(ranked.level(), until) {
                 let there: &mut u32 = before.entry(worker).or_default();
                 *there = there.saturating_add(work);

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use mock_engine::MockEngine;
 use serde_json::{Value, json};
 
-use crate::{chat, fast_fleet, router_over, router_with};
+use crate::{chat, fast_fleet, router_over, router_with, worker_of};
 
 const KEY: &str = "secret-of-the-tests";
 
@@ -57,10 +57,7 @@ async fn answering(router: &TestRouter, count: usize) -> Vec<String> {
     harness::workers_checked(&router.admin).await;
     let mut seen = Vec::new();
     for _ in 0..count {
-        let body = chat("hi", false);
-        let answer = router.client.post("/v1/chat/completions", &body).await.unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-        seen.push(answer.header("x-conductor-worker").to_owned());
+        seen.push(worker_of(router).await);
     }
     seen.sort();
     seen.dedup();

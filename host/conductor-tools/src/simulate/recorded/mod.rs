@@ -146,7 +146,7 @@ impl RecordedTrace {
             about: self.about,
             not_modelled: NotModelled {
                 only_weights_differ: only_weights_differ(&spec.cluster.workers),
-                unknown_numbers: unknown_numbers(contestants)?,
+                unknown_numbers: unknown_numbers(contestants),
             },
             measured,
         })
@@ -233,17 +233,16 @@ fn only_weights_differ(workers: &[WorkerSpec]) -> bool {
 }
 
 /// Returns the numbers that policies read and no log has, each with those policies.
-fn unknown_numbers(contestants: &[Contestant]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+fn unknown_numbers(contestants: &[Contestant]) -> BTreeMap<String, Vec<String>> {
     let mut readers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for contestant in contestants {
-        let policy = contestant.load()?;
-        let features = policy.plan().request().iter();
+        let features = contestant.request_columns.iter();
         for feature in features.filter(|feature| UNKNOWN_NUMBERS.contains(feature)) {
             let name = feature.name().to_owned();
             readers.entry(name).or_default().push(contestant.label.clone());
         }
     }
-    Ok(readers)
+    readers
 }
 
 /// Returns the work of a step. By default, only workers that do everything split prompts, as in the simulation.

@@ -1,7 +1,7 @@
 //! Excess of a bucket's debt over that of the other routers.
 //!
 //! Use that comes late is charged to a bucket that was refilled meanwhile, or was full. Its debt is then above that of
-//! the other routers, and stays so while they admit what is refilled: this router would refuse the client for good.
+//! the other routers. While those use all that is refilled, it stays there: this router would refuse the client for good.
 
 use std::time::Duration;
 
@@ -75,12 +75,12 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// Returns what is dropped of a debt of 85 s over 6 s, by the own total and the debt elsewhere of each second.
+    /// Returns the amounts that a debt of 85 s loses in 6 s, by the own total and the debt elsewhere of each second.
     fn dropped(own: impl Fn(u64) -> u64, elsewhere_s: impl Fn(u64) -> u64) -> Vec<u64> {
         dropped_at(Duration::ZERO, 0..=6, own, elsewhere_s)
     }
 
-    /// Returns what is dropped of a debt of 85 s at messages of these seconds.
+    /// Returns the amounts that a debt of 85 s loses at messages of these seconds.
     fn dropped_at(
         answered_after: Duration,
         seconds: impl IntoIterator<Item = u64>,

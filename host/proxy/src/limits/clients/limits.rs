@@ -110,7 +110,10 @@ impl RateBucket {
             let surplus = taken.0 - cost;
             let _ = self.change(|full_at| Some(full_at.saturating_sub(surplus)));
             self.own.fetch_sub(surplus, Ordering::Relaxed);
-            change(&self.own_full_at, |full_at| full_at.saturating_sub(surplus));
+            self.own_full_at
+                .update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+                    full_at.saturating_sub(surplus)
+                });
             taken.0 = cost;
             return;
         }
@@ -182,9 +185,10 @@ impl RateBucket {
     /// Records an amount as taken by this router.
     fn add_own(&self, amount: u64, now: u64) {
         self.own.fetch_add(amount, Ordering::Relaxed);
-        change(&self.own_full_at, |full_at| {
-            full_at.max(now).saturating_add(amount)
-        });
+        self.own_full_at
+            .update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+                full_at.max(now).saturating_add(amount)
+            });
     }
 
     /// Applies a change and returns the previous value. No other data is published with it.
@@ -192,10 +196,6 @@ impl RateBucket {
         self.full_at
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
     }
-}
-
-fn change(time: &AtomicU64, change: impl Fn(u64) -> u64) {
-    let _ = time.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |time| Some(change(time)));
 }
 
 #[cfg(test)]
