@@ -20,7 +20,7 @@ use policy_store::builtin;
 /// give files away.
 ///
 /// # Errors
-/// [`ReplaceError`]; what was there stays then.
+/// [`ReplaceError`]. The former file stays then.
 pub(super) fn replace_component(
     path: &Path,
     bytes: &[u8],

@@ -135,7 +135,7 @@ impl UsageOrigin {
             .retain(|_, number| matches!(number, KnownNumber::Gauge(_)));
     }
 
-    /// Records a counter's total, and returns what is new.
+    /// Records a counter's total, and returns the increase.
     fn count(&mut self, key: UsageKey, total: u64, level: u64, since: u64) -> [Option<UsageChange>; 2] {
         let before = self.known.insert(key, KnownNumber::Total { total, since });
         let before = match before {

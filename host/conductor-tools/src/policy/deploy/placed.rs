@@ -91,8 +91,8 @@ impl PlacedFile {
         &self.path
     }
 
-    /// Puts the file back that was there, or removes the component. Returns false if it has left the path alone,
-    /// which has other bytes by now, or has lost the file that replaced an earlier one.
+    /// Puts the file back that was there, or removes the component. Returns false if it changed nothing: the path has
+    /// other bytes by now, or it is gone although there was a file before.
     pub(super) fn take_back(&self) -> Result<bool, DeployError> {
         let done = match fs::read(&self.path) {
             Ok(found) if found == self.bytes => self.before.restore(&self.path).map(|()| true),
