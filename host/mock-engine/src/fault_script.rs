@@ -63,6 +63,7 @@ pub(crate) struct Script {
     pub(crate) muted: bool,
     pub(crate) lose_params: bool,
     pub(crate) stop_at_first: bool,
+    pub(crate) hold_answers: bool,
     faulted: u64,
 }
 
@@ -77,6 +78,7 @@ impl Default for Script {
             muted: false,
             lose_params: false,
             stop_at_first: false,
+            hold_answers: false,
             faulted: 0,
         }
     }
@@ -123,6 +125,19 @@ impl FaultScript {
             fault,
             cleared: self.cleared.subscribe(),
         })
+    }
+
+    /// Waits for the next `clear` where answers are held.
+    pub(crate) async fn answers_released(&self) {
+        let mut cleared = {
+            let script = self.lock();
+            if !script.hold_answers {
+                return;
+            }
+            self.cleared.subscribe()
+        };
+        // The script outlives every request, so the sender exists.
+        let _ = cleared.changed().await;
     }
 
     /// Returns the loss of the batch being published, if any.

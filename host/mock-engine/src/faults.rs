@@ -62,7 +62,12 @@ impl Faults {
         self.script.lock().stop_at_first = stop;
     }
 
-    /// Ends all faults set with the functions above; hanging requests continue.
+    /// Computes requests, transfers included, and holds their answers until [`Self::clear`] or the client disconnects.
+    pub fn hold_answers(&self) {
+        self.script.lock().hold_answers = true;
+    }
+
+    /// Ends all faults set with the functions above; hanging requests continue, and held answers are sent.
     pub fn clear(&self) {
         self.script.clear();
     }

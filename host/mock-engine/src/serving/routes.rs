@@ -184,7 +184,9 @@ async fn infer(
             return Ok(reply(StatusCode::OK, "application/json", body));
         }
     };
-    generate(context, parsed, head, cut_after).await
+    let answer = generate(context, parsed, head, cut_after).await;
+    context.faults.answers_released().await;
+    answer
 }
 
 /// Returns `true` if the events of a stored response are requested.

@@ -56,6 +56,25 @@ async fn a_hanging_request_goes_on_once_the_fault_is_cleared() {
 }
 
 #[tokio::test]
+async fn a_held_answer_is_computed_and_sent_once_the_fault_is_cleared() {
+    for stream in [false, true] {
+        let engine = start(instant()).await;
+        engine.faults().hold_answers();
+        let request = send(&engine, stream);
+        tokio::pin!(request);
+        let begun = Instant::now();
+        while engine.stats().requests == 0 || engine.stats().in_flight() > 0 {
+            assert!(begun.elapsed() < crate::DEADLINE);
+            let answered = tokio::time::timeout(Duration::from_millis(1), &mut request).await;
+            assert!(answered.is_err(), "it answered");
+        }
+        engine.faults().clear();
+        let answer = request.await;
+        assert_eq!((answer.status.as_u16(), answer.complete), (200, true));
+    }
+}
+
+#[tokio::test]
 async fn a_cut_lets_so_many_tokens_through() {
     let engine = start(instant()).await;
     engine

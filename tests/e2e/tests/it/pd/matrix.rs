@@ -9,7 +9,7 @@ use mock_engine::MockConfig;
 use serde_json::Value;
 
 use super::fault::{Fault, RETRY_AFTER, reached};
-use super::table::{Cell, LATE, See, TABLE};
+use super::table::{Cell, LATE, See, TABLE, TORN};
 use super::{ANSWER_TOKENS, CHAT, DIALECTS, chat_body, reference, seen};
 
 /// The router's timeouts for both legs where a row waits for them: far above what a healthy leg takes.
@@ -108,6 +108,10 @@ impl Row {
                 let what = format!("{}, stream: {stream}, the client stays: {stays}", self.pool);
                 self.serves_pairs(&mut number, &what).await;
                 self.fault.begin(&self.fleet).await;
+                if self.cell.see == TORN {
+                    // SGLang's engines answer side by side: the decode worker's whole answer could come first.
+                    self.fleet.decode[0].faults().hold_answers();
+                }
                 let body = self.body(&mut number, stream);
                 if stays {
                     self.stay(&body, &what).await;

@@ -47,7 +47,7 @@ const BUSY: See = See::Worker(503);
 const LONG: See = See::Worker(400);
 const LOST: See = See::Worker(500);
 const GONE: See = See::Router(503, "no_worker_reachable");
-const TORN: See = See::Router(502, "worker_broke_off");
+pub(super) const TORN: See = See::Router(502, "worker_broke_off");
 pub(super) const LATE: See = See::Router(504, "worker_timeout");
 const CUT: See = See::CutOff;
 
