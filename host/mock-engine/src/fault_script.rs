@@ -1,10 +1,13 @@
 //! Script of faults that the engine's parts consult.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::StatusCode;
 use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Fault of an inference request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub(crate) struct FaultScript {
     script: Mutex<Script>,
     /// Number of calls of `clear`.
     cleared: watch::Sender<u64>,
+    /// Each held stream has a clone.
+    held: Arc<()>,
 }
 
 /// Faults that are scripted now.
@@ -64,6 +69,8 @@ pub(crate) struct Script {
     pub(crate) lose_params: bool,
     pub(crate) stop_at_first: bool,
     pub(crate) hold_answers: bool,
+    /// Tokens after which streams are held, and their release.
+    hold_streams: Option<(u32, CancellationToken)>,
     faulted: u64,
 }
 
@@ -79,6 +86,7 @@ impl Default for Script {
             lose_params: false,
             stop_at_first: false,
             hold_answers: false,
+            hold_streams: None,
             faulted: 0,
         }
     }
@@ -89,7 +97,22 @@ impl Default for FaultScript {
         Self {
             script: Mutex::default(),
             cleared: watch::Sender::new(0),
+            held: Arc::default(),
         }
+    }
+}
+
+/// Stream that is held.
+#[derive(Debug)]
+pub(crate) struct HeldStream {
+    released: Pin<Box<WaitForCancellationFutureOwned>>,
+    _counted: Arc<()>,
+}
+
+impl HeldStream {
+    /// Polls for the next `clear`.
+    pub(crate) fn poll_released(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.released.as_mut().poll(context)
     }
 }
 
@@ -140,6 +163,28 @@ impl FaultScript {
         let _ = cleared.changed().await;
     }
 
+    /// Holds streams after so many tokens. Those that are held stay so.
+    pub(crate) fn hold_streams_after(&self, tokens: u32) {
+        let mut script = self.lock();
+        let release = script.hold_streams.take().map(|(_, release)| release);
+        script.hold_streams = Some((tokens, release.unwrap_or_default()));
+    }
+
+    /// Returns the hold of a stream that has delivered so many tokens, if any.
+    pub(crate) fn hold(&self, delivered: u32) -> Option<HeldStream> {
+        let script = self.lock();
+        let (after, release) = script.hold_streams.as_ref()?;
+        (delivered >= *after).then(|| HeldStream {
+            released: Box::pin(release.clone().cancelled_owned()),
+            _counted: Arc::clone(&self.held),
+        })
+    }
+
+    /// Returns the number of held streams.
+    pub(crate) fn held_streams(&self) -> u64 {
+        Arc::strong_count(&self.held).saturating_sub(1) as u64
+    }
+
     /// Returns the loss of the batch being published, if any.
     pub(crate) fn next_loss(&self) -> Option<BatchLoss> {
         let mut script = self.lock();
@@ -181,6 +226,9 @@ impl FaultScript {
     /// Ends all faults.
     pub(crate) fn clear(&self) {
         let mut script = self.lock();
+        if let Some((_, release)) = &script.hold_streams {
+            release.cancel();
+        }
         *script = Script {
             faulted: script.faulted,
             ..Script::default()

@@ -67,7 +67,15 @@ impl Faults {
         self.script.lock().hold_answers = true;
     }
 
-    /// Ends all faults set with the functions above; hanging requests continue, and held answers are sent.
+    /// Holds streams that have sent so many tokens, those under way too, until [`Self::clear`] or the client
+    /// disconnects. The engine computes their tokens meanwhile; see [`MockStats::held_streams`].
+    ///
+    /// [`MockStats::held_streams`]: crate::MockStats::held_streams
+    pub fn hold_streams_after(&self, tokens: u32) {
+        self.script.hold_streams_after(tokens);
+    }
+
+    /// Ends all faults set with the functions above; hanging requests continue, and what is held is sent.
     pub fn clear(&self) {
         self.script.clear();
     }

@@ -37,6 +37,8 @@ pub struct MockStats {
     pub batches: u64,
     /// Requests that met a scripted [`RequestFault`](crate::RequestFault).
     pub faulted: u64,
+    /// Streams held by [`Faults::hold_streams_after`](crate::Faults::hold_streams_after).
+    pub held_streams: u64,
     /// Legs with a handshake for the prefill role; this and the next three survive a restart.
     pub prefill_legs: u64,
     /// Legs with a handshake for the decode role.

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::fault_script::{FaultScript, HeldStream};
 use crate::sequence::Finish;
 use crate::serving::context::Tokens;
 use crate::serving::stream::Stream;
@@ -50,6 +52,8 @@ pub(crate) struct TokenStream {
     delivered: u32,
     cut_after: Option<u32>,
     flushed: bool,
+    faults: Arc<FaultScript>,
+    held: Option<HeldStream>,
     /// Choices that have not ended.
     open: usize,
 }
@@ -63,8 +67,13 @@ impl ReplyBody {
         })
     }
 
-    /// Returns a body of tokens in this shape; cut off after some of them by a fault.
-    pub(crate) fn tokens(tokens: Tokens, shape: Stream, cut_after: Option<u32>) -> Self {
+    /// Returns a body of tokens in this shape; held or cut off after some of them by a fault.
+    pub(crate) fn tokens(
+        tokens: Tokens,
+        shape: Stream,
+        cut_after: Option<u32>,
+        faults: Arc<FaultScript>,
+    ) -> Self {
         Self::Tokens(Box::new(TokenStream {
             open: shape.choices(),
             tokens,
@@ -73,6 +82,8 @@ impl ReplyBody {
             delivered: 0,
             cut_after,
             flushed: false,
+            faults,
+            held: None,
         }))
     }
 }
@@ -94,6 +105,14 @@ impl TokenStream {
             }
             if self.open == 0 {
                 return Poll::Ready(None);
+            }
+            if self.held.is_none() {
+                self.held = self.faults.hold(self.delivered);
+            }
+            if let Some(held) = &mut self.held {
+                ready!(held.poll_released(context));
+                self.held = None;
+                continue;
             }
             if self.cut_after == Some(self.delivered) {
                 return flush_then_cut(&mut self.flushed, context);

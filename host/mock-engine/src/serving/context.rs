@@ -45,6 +45,7 @@ impl Context {
         MockStats {
             batches: self.publisher.batches(),
             faulted: self.faults.faulted(),
+            held_streams: self.faults.held_streams(),
             prefill_legs,
             decode_legs,
             role_violations,

@@ -53,7 +53,7 @@ pub(crate) async fn generate(
         }
         let kept = (envelope.dialect == Dialect::Responses).then(|| Arc::clone(&context.kept));
         let shape = Stream::new(envelope, answer, include_usage, continuous_usage).kept_by(kept);
-        let body = ReplyBody::tokens(tokens, shape, cut_after);
+        let body = ReplyBody::tokens(tokens, shape, cut_after, Arc::clone(&context.faults));
         return Ok(reply(StatusCode::OK, "text/event-stream; charset=utf-8", body));
     }
     if envelope.is_background {

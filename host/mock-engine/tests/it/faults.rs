@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use http::{Method, StatusCode};
+use http_body_util::BodyExt;
 use mock_engine::{BatchLoss, MockConfig, MockEngine, RequestFault, Times};
 use serde_json::{Value, json};
 
-use crate::client::{complete, get, open, post};
+use crate::client::{complete, get, open, post, whole};
 use crate::subscriber::{replay, request_replay, subscribe};
 use crate::{eventually, instant, slow, start};
 
@@ -72,6 +74,28 @@ async fn a_held_answer_is_computed_and_sent_once_the_fault_is_cleared() {
         let answer = request.await;
         assert_eq!((answer.status.as_u16(), answer.complete), (200, true));
     }
+}
+
+#[tokio::test]
+async fn a_held_stream_has_so_many_tokens_and_goes_on_once_the_fault_is_cleared() {
+    let engine = start(instant()).await;
+    engine.faults().hold_streams_after(2);
+    let stream = open(&engine, Method::POST, "/v1/completions", body(true).to_string());
+    let mut stream = stream.await.expect("an answer");
+    let mut begun = String::new();
+    while begun.matches("\n\n").count() < 2 {
+        let frame = stream.frame().await.expect("a token").expect("a token");
+        begun.push_str(std::str::from_utf8(frame.data_ref().expect("data")).expect("UTF-8"));
+    }
+    eventually("computed", || engine.stats().completed == 1).await;
+    eventually("held", || engine.stats().held_streams == 1).await;
+    // Only streams are held.
+    assert!(send(&engine, false).await.complete);
+    assert!(stream.frame().now_or_never().is_none(), "no third token");
+    engine.faults().clear();
+    let rest = whole(stream).await;
+    assert_eq!((rest.complete, rest.chunks().len()), (true, 3));
+    assert_eq!(engine.stats().held_streams, 0);
 }
 
 #[tokio::test]
