@@ -63,6 +63,12 @@ pub(crate) fn longest_hold(timeout: Duration, deadline: Option<Instant>) -> Dura
     deadline.map_or(timeout, |deadline| left(deadline).min(timeout))
 }
 
+/// Returns the end of a time in the queue that begins now: after `timeout`, or `deadline` itself if that is earlier.
+pub(super) fn hold_end(timeout: Duration, deadline: Option<Instant>) -> Instant {
+    let end = Instant::now() + timeout;
+    deadline.map_or(end, |deadline| deadline.min(end))
+}
+
 impl QueuePosition {
     /// Returns the remaining time in the queue.
     pub(crate) fn left(&self) -> Duration {

@@ -11,7 +11,7 @@ use super::controller::AdmissionController;
 use super::early_rejection as early;
 use super::metrics::Admitted;
 use super::permit::Permit;
-use super::queue_entry::{QueueEntry, QueuePosition, Unserved, longest_hold};
+use super::queue_entry::{QueueEntry, QueuePosition, Unserved, hold_end};
 use crate::base::reply::Refusal;
 
 /// Admission state of a request.
@@ -44,7 +44,7 @@ impl AdmissionSession {
         // The time at a worker is no time in the queue.
         let resumed = |(left, at): (Duration, Instant)| QueuePosition {
             number: turn.number,
-            deadline: Instant::now() + longest_hold(left, self.deadline),
+            deadline: hold_end(left, self.deadline),
             since: turn.since + at.elapsed(),
         };
         Some(self.left.map_or(turn, resumed))
@@ -157,8 +157,8 @@ impl AdmissionSession {
     /// Returns the queue position for a wait that begins now.
     fn position(&mut self, queue: &PoolQueue) -> QueuePosition {
         let turn = self.turn().unwrap_or_else(|| {
-            let longest = longest_hold(queue.timeout, self.deadline);
-            queue.controller.turn(Instant::now() + longest)
+            let end = hold_end(queue.timeout, self.deadline);
+            queue.controller.turn(end)
         });
         (self.turn, self.left) = (Some(turn), None);
         turn
@@ -262,6 +262,22 @@ mod tests {
             seconds(20),
             "the response must have begun by then"
         );
+    }
+
+    #[tokio::test]
+    async fn the_queue_ends_no_later_than_the_time_for_the_response() {
+        let queue = PoolQueue {
+            controller: budget(None, None),
+            limit: 1,
+            timeout: Duration::from_secs(3_600),
+            admission: None,
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut session = AdmissionSession::new(Some(deadline));
+        enter(&mut session, &queue);
+        assert_eq!(session.turn().unwrap().deadline, deadline);
+        session.leave_queue();
+        assert!(session.turn().unwrap().deadline <= deadline, "at a worker");
     }
 
     #[tokio::test]
