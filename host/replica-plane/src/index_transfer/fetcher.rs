@@ -105,7 +105,7 @@ impl Fetcher {
         }
     }
 
-    /// Returns the due steps. `now` is the time since the start.
+    /// Returns the due steps. `now` is the time that this router has waited since the start.
     pub(crate) fn due(&mut self, now: Duration, peers: &PeersNow, wanted: &[WantedFeed]) -> DueActions {
         let mut due = DueActions::default();
         if peers.routers.is_empty() {

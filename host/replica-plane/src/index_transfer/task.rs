@@ -19,6 +19,9 @@ use crate::report::{ReplicaReport, ReplicaReports};
 
 /// Interval of looks at the feeds, while this router starts.
 const TICK: Duration = Duration::from_millis(20);
+/// Longest time between two looks that counts as a wait. For the rest of it this router did not run, and could hear no
+/// other one.
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
 /// Longest time to read the contents of a feed.
 const EXPORT: Duration = Duration::from_secs(2);
 /// Bytes that are sent in a second.
@@ -42,6 +45,9 @@ pub struct TransferParts<C> {
 pub struct IndexTransfer<C> {
     parts: TransferParts<C>,
     started: Instant,
+    /// Last look at the feeds, and the time that this router has waited until then.
+    looked: Instant,
+    waited: Duration,
     server: TransferServer,
     fetcher: Fetcher,
     /// Contents that are being taken over.
@@ -52,8 +58,11 @@ impl<C: IndexContents> IndexTransfer<C> {
     /// Returns the transfer of a router.
     #[must_use]
     pub fn new(parts: TransferParts<C>) -> Self {
+        let started = Instant::now();
         Self {
-            started: Instant::now(),
+            started,
+            looked: started,
+            waited: Duration::ZERO,
             server: TransferServer::default(),
             fetcher: Fetcher::new(parts.router),
             seeding: Vec::new(),
@@ -81,7 +90,7 @@ impl<C: IndexContents> IndexTransfer<C> {
     }
 
     async fn receive<B: DirectBus>(&mut self, bus: &B, from: RouterId, payload: &[u8]) {
-        let now = self.started.elapsed();
+        let now = self.waited;
         let step = match TransferMessage::decode(payload) {
             Ok(TransferMessage::Request(request)) => return self.answer(bus, from, &request).await,
             Ok(TransferMessage::Part(part)) => {
@@ -158,13 +167,16 @@ impl<C: IndexContents> IndexTransfer<C> {
     /// Takes the due steps while this router starts.
     fn fetch<B: DirectBus>(&mut self, bus: &B) {
         self.finish_seeds();
+        let now = Instant::now();
+        self.waited += now.duration_since(self.looked).min(LONGEST_LOOK);
+        self.looked = now;
         let report = self.parts.reports.get();
         let peers = PeersNow {
             routers: report.as_ref().map(ReplicaReport::twins).unwrap_or_default(),
             hashes: report.map(|report| report.hashes).unwrap_or_default(),
         };
         let wanted = self.parts.contents.wanted();
-        let due = self.fetcher.due(self.started.elapsed(), &peers, &wanted);
+        let due = self.fetcher.due(self.waited, &peers, &wanted);
         for _ in 0..due.timed_out {
             self.parts.metrics.fetched(FetchResult::TimedOut);
         }
@@ -207,8 +219,9 @@ impl<C: IndexContents> IndexTransfer<C> {
                 Err(oneshot::error::TryRecvError::Closed) => false,
             };
             if is_taken {
-                self.parts.contents.settle(feed);
+                // Counted first: the last feed ends the start.
                 self.parts.metrics.fetched(FetchResult::Taken);
+                self.parts.contents.settle(feed);
             } else {
                 self.parts.metrics.fetched(FetchResult::Useless);
             }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use replica_plane::{IndexContents, IndexTransfer, TransferMetrics, TransferParts, WantedFeed};
@@ -156,6 +157,20 @@ async fn routers_with_other_workers_give_each_other_nothing() {
     start(&direct, &new, 2, &wants);
     pass(3_000).await;
     assert!(wants.0.lock().unwrap().taken.is_empty());
+    assert!(!wants.is_open(), "the wait is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_router_that_did_not_run_still_waits_for_others() {
+    let (hub, direct) = (Hub::default(), DirectHub::default());
+    let (new, wants) = (Router::start(&hub, 1, 2), Index::default());
+    wants.0.lock().unwrap().is_open = true;
+    start(&direct, &new, 1, &wants);
+    pass(100).await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    pass(100).await;
+    assert!(wants.is_open(), "nothing could be heard in this minute");
+    pass(3_000).await;
     assert!(!wants.is_open(), "the wait is over");
 }
 
