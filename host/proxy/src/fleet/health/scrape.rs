@@ -35,7 +35,6 @@ pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec, authorization
         Err(result) => (result, BTreeMap::new()),
     };
     for member in members {
-        member.link.metrics.health.scraped(result);
         let rank = member.worker.spec().rank;
         let load = match rank {
             Some(rank) => loads.get(&rank.0).copied(),
@@ -47,6 +46,7 @@ pub(super) async fn scrape(members: &[&Member], spec: &ScrapeSpec, authorization
                 .load()
                 .record_engine_report(report(load), member.link.now_ms());
         }
+        member.link.metrics.health.scraped(result);
     }
     !matches!(result, ScrapeResult::NoPage | ScrapeResult::Nothing)
 }
