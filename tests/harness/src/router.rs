@@ -158,19 +158,31 @@ impl Drop for TestRouter {
     }
 }
 
-/// Waits until the first check of each worker has ended, as `/status` shows it to this client.
+/// Waits until each worker was reached or found to be unreachable, and its models are known, as `/status` shows it to
+/// this client. A check without an answer in time is repeated: this process may have stalled.
 pub async fn workers_checked(client: &Client) {
     let all_checked = async || {
         let page = client.get("/status").await.and_then(|answer| answer.json());
         let page: Value = page.map_err(|error| format!("{error:#}"))?;
         let pools = page["pools"].as_array().into_iter().flatten();
         let mut workers = pools.flat_map(|pool| pool["workers"].as_array().into_iter().flatten());
-        match workers.find(|worker| worker["checked"] == false) {
+        match workers.find(|worker| !is_checked(worker)) {
             Some(worker) => Err(worker.to_string()),
             None => Ok(()),
         }
     };
     eventually_ok("every worker was checked once", all_checked).await;
+}
+
+/// Returns `true` if the first queries of a worker on `/status` have ended, by an answer or an error.
+fn is_checked(worker: &Value) -> bool {
+    let is_late = |error: &Value| error.as_str().is_some_and(|error| error.contains(" within "));
+    if worker["checked"] == false || worker["health"] == "pending" && is_late(&worker["health_reason"]) {
+        return false;
+    }
+    let models = &worker["models"];
+    let has_answered = !(models["error"].is_null() || is_late(&models["error"]));
+    !models["configured"].is_null() || !models["listed"].is_null() || has_answered
 }
 
 fn complete(toml: &str) -> String {

@@ -53,7 +53,7 @@ async fn terminate(engine: &str, authority: &Authority, shown: &Identity) -> (u1
 
 fn toml(port: u16, tls: &str) -> String {
     format!(
-        "[pools.chat]\ntokenize = \"off\"\n{tls}\n[[pools.chat.workers]]\nname = \"w0\"\n\
+        "connect-timeout = \"1m\"\n[pools.chat]\ntokenize = \"off\"\n{tls}\n[[pools.chat.workers]]\nname = \"w0\"\n\
          url = \"https://127.0.0.1:{port}\"\nkv-events = \"off\"\n{}",
         route_all("round-robin")
     )
@@ -163,7 +163,7 @@ async fn a_request_without_a_connection_gets_an_error_and_the_worker_is_not_blam
          [[pools.chat.workers]]\nname = \"w0\"\nurl = \"{url}\"\nkv-events = \"off\"\n{}",
         route_all("round-robin")
     );
-    let router = TestRouter::start(&toml).await.unwrap();
+    let router = TestRouter::start_at_once(&toml).await.unwrap();
     let client = router.client.clone();
     let mut busy = JoinSet::new();
     busy.spawn(async move {
