@@ -20,10 +20,14 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 /// Pause between two attempts to connect to a server that starts.
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
+/// Address at which a site holds the port of its server, so that no other site gets it.
+const HOLDING: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 80);
+
 /// Address and folder of a server, which outlive its runs.
 #[derive(Debug)]
 pub struct NatsSite {
     address: SocketAddr,
+    _held: TcpListener,
     folder: TempDir,
     settings: String,
 }
@@ -33,7 +37,7 @@ pub struct NatsSite {
 pub struct NatsServer(Child);
 
 impl NatsSite {
-    /// Returns a site with a free port and an empty folder.
+    /// Returns a site with a port of its own and an empty folder.
     ///
     /// # Errors
     /// The system's error without a port or a folder.
@@ -46,8 +50,10 @@ impl NatsSite {
     /// # Errors
     /// The system's error without a port or a folder.
     pub fn with(settings: &str) -> io::Result<Self> {
+        let held = TcpListener::bind((HOLDING, 0))?;
         Ok(Self {
-            address: TcpListener::bind((ADDRESS, 0))?.local_addr()?,
+            address: (ADDRESS, held.local_addr()?.port()).into(),
+            _held: held,
             folder: tempfile::tempdir()?,
             settings: settings.to_owned(),
         })
