@@ -14,6 +14,7 @@ mod clients;
 mod compressed;
 mod crashes;
 mod cut;
+mod early_rejection;
 mod endpoints;
 mod expectation;
 mod features;
