@@ -48,7 +48,7 @@ async fn informed_router_over(fleet: &Fleet) -> TestRouter {
 }
 
 /// Waits until all feeds of the router are live: before that matches are unknown.
-async fn informed(router: TestRouter) -> TestRouter {
+pub(crate) async fn informed(router: TestRouter) -> TestRouter {
     let is_live = |feed: &Value| feed["state"] == "live";
     router
         .admin_shows("/admin/feeds", "all feeds are live", |page| {

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use crate::{chat, fast_fleet, worker_of};
 
-/// Returns the configuration of a router of a fleet.
+/// Returns the configuration of a router of a fleet. A router on a busy machine is not taken for a silent one.
 pub(crate) fn config(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet, route: &str) -> String {
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/admin.key");
     let workers = engines.workers_toml();
     format!(
-        "admin-api-key = {{ file = \"{key}\" }}\n[replicas]\nservers = [\"{}\"]\nfleet = \"{fleet}\"\nname = \"{name}\"\n\
+        "admin-api-key = {{ file = \"{key}\" }}\n\
+         [replicas]\nservers = [\"{}\"]\ndead-after = \"1m\"\nfleet = \"{fleet}\"\nname = \"{name}\"\n\
          {workers}{route}",
         site.url()
     )

@@ -7,6 +7,7 @@ use http::StatusCode;
 use mock_engine::{RequestFault, Times};
 use serde_json::Value;
 
+use crate::affinity::informed;
 use crate::{chat, fast_fleet, long_prompt, router_over, worker_of};
 
 #[tokio::test]
@@ -137,18 +138,22 @@ async fn an_edit_that_is_refused_for_its_port_leaves_feeds_and_index_as_they_wer
     let fleet = fast_fleet(2).await;
     let one = |number: usize| {
         format!(
-            "{}{}",
+            "[pools.chat]\ntokenize-timeout = \"10s\"\n{}{}",
             worker_toml(number, &fleet.engines[number]),
             route_all("cache-aware")
         )
     };
-    let router = TestRouter::start(&one(0)).await.unwrap();
+    let router = informed(TestRouter::start(&one(0)).await.unwrap()).await;
     let blocks = "conductor_index_worker_blocks{worker=\"w0\"";
     let held = async || router.metric(blocks).await.unwrap().unwrap_or_default();
     let prompt = long_prompt(1);
     assert_eq!(send(&router, &prompt).await.status, StatusCode::OK);
-    eventually("the prompt is indexed", || async { held().await > 0.0 }).await;
-    let (before, feeds) = (held().await, router.admin("/admin/feeds").await.unwrap());
+    let all = |page: &Value| page["feeds"][0]["last_seq"] == fleet.engines[0].stats().batches - 1;
+    let feeds = router
+        .admin_shows("/admin/feeds", "the request is indexed", all)
+        .await;
+    let before = held().await;
+    assert!(before > 0.0, "{feeds}");
     assert_eq!(feeds["feeds"][0]["state"], "live");
 
     refused_for_its_port(&router, &one(1)).await;

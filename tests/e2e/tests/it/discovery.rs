@@ -1,8 +1,11 @@
 //! Discovered feeds: the router queries its workers for their publishers.
 
+use std::net::Ipv4Addr;
+
 use harness::{TestRouter, route_all};
 use mock_engine::{MockConfig, MockEngine};
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
 use crate::{fast, fast_fleet, long_prompt};
 
@@ -56,14 +59,20 @@ async fn feeds_that_are_not_configured_are_discovered() {
 
 #[tokio::test]
 async fn an_engine_that_comes_back_with_other_ports_is_found_again() {
-    let mut config = MockConfig::default();
+    // Keeps the port for both engines. It never listens, so that they can.
+    let held = TcpSocket::new_v4().unwrap();
+    held.set_reuseaddr(true).unwrap();
+    held.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let mut config = MockConfig {
+        port: held.local_addr().unwrap().port(),
+        ..MockConfig::default()
+    };
     fast(0, &mut config);
     let engine = MockEngine::start(config.clone()).await.unwrap();
     let engines = [engine];
     let router = router_over(&engines).await;
     let before = live_feeds(&router, 1).await;
     let [engine] = engines;
-    config.port = engine.http_addr().port();
     engine.stop().await;
     let engine = MockEngine::start(config).await.unwrap();
     let after = router

@@ -22,8 +22,9 @@ async fn engine() -> MockEngine {
 
 async fn router(site: &NatsSite, fleet: &str, name: &str, engine: &MockEngine) -> TestRouter {
     let toml = format!(
-        "[replicas]\nservers = [\"{}\"]\nfleet = \"{fleet}\"\nname = \"{name}\"\n\
-         [pools.chat]\ntokenize-timeout = \"10s\"\n[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{}\"\n\
+        "[replicas]\nservers = [\"{}\"]\ndead-after = \"1m\"\nfleet = \"{fleet}\"\nname = \"{name}\"\n\
+         [index]\nfill-within = \"1m\"\n[pools.chat]\ntokenize-timeout = \"10s\"\n\
+         [[pools.chat.workers]]\nname = \"w0\"\nurl = \"{}\"\n\
          kv-events = \"{}\"\nkv-replay = \"{}\"\n{}",
         site.url(),
         engine.url(),

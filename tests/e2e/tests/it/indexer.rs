@@ -1,6 +1,6 @@
 //! The index as a service, over engines that are workers and engines that are none.
 
-use harness::{Client, TestRouter, eventually_ok, route_all};
+use harness::{Client, TestRouter, eventually, eventually_ok, route_all};
 use mock_engine::{MockEngine, tokenize};
 use serde_json::{Value, json};
 
@@ -153,19 +153,26 @@ async fn a_store_that_is_registered_is_followed_until_it_is_unregistered() {
         }
     };
     held(1).await;
-    let services = indexer(&router).get("/services").await.unwrap().json().unwrap();
-    assert_eq!(services["services"][0]["State"], "live", "{services}");
-    let page = router.admin("/admin/feeds").await.unwrap();
-    let store = &page["stores"][0];
-    assert_eq!(
-        (&store["store"], &store["stored"]),
-        (&json!("store|default|0"), &json!(1)),
-        "{page}"
-    );
-    let live = router
-        .metric("conductor_store_feed_live{store=\"store|default|0\"}")
+    // The feed reports its state after its blocks.
+    eventually_ok("the service is live", || async {
+        let services = indexer(&router).get("/services").await.unwrap().json().unwrap();
+        match services["services"][0]["State"] == "live" {
+            true => Ok(()),
+            false => Err(services),
+        }
+    })
+    .await;
+    router
+        .admin_shows("/admin/feeds", "the store has a block", |page| {
+            let store = &page["stores"][0];
+            store["store"] == "store|default|0" && store["stored"] == 1
+        })
         .await;
-    assert_eq!(live.unwrap(), Some(1.0));
+    let live = "conductor_store_feed_live{store=\"store|default|0\"}";
+    eventually("the metric is set", || async {
+        router.metric(live).await.unwrap() == Some(1.0)
+    })
+    .await;
     post(
         &router,
         "/unregister",
@@ -173,8 +180,11 @@ async fn a_store_that_is_registered_is_followed_until_it_is_unregistered() {
     )
     .await;
     held(0).await;
-    let page = router.admin("/admin/feeds").await.unwrap();
-    assert_eq!(page["stores"], json!([]), "{page}");
+    router
+        .admin_shows("/admin/feeds", "the store is gone", |page| {
+            page["stores"] == json!([])
+        })
+        .await;
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use harness::TestRouter;
+use harness::{Fleet, TestRouter, eventually};
 use http::Method;
 
+use crate::affinity::informed;
 use crate::metrics_page::{Family, Format, parse};
 use crate::{chat, fast_fleet, router_over};
 
@@ -78,10 +79,24 @@ pub(crate) async fn scrape(router: &TestRouter, accept: &str) -> String {
     page.await.unwrap().whole().await.unwrap().text()
 }
 
+/// Starts a router over the fleet, and waits until all series of its workers are there: their feeds are live, and they
+/// have reported their load.
+async fn settled(fleet: &Fleet) -> TestRouter {
+    let router = informed(router_over(fleet, "ttft-queue").await).await;
+    for number in 0..fleet.engines.len() {
+        let reported = format!("conductor_worker_scrapes_total{{worker=\"w{number}\",result=\"reported\"}}");
+        eventually("the worker has reported its load", || async {
+            router.metric(&reported).await.unwrap() >= Some(1.0)
+        })
+        .await;
+    }
+    router
+}
+
 #[tokio::test]
 async fn both_formats_have_the_same_series() {
     let fleet = fast_fleet(1).await;
-    let router = router_over(&fleet, "ttft-queue").await;
+    let router = settled(&fleet).await;
     let text = parse(&scrape(&router, "text/plain").await, Format::Text);
     let openmetrics = parse(
         &scrape(&router, "application/openmetrics-text").await,
@@ -99,7 +114,7 @@ async fn both_formats_have_the_same_series() {
 /// Returns the number of series with a worker's label.
 async fn worker_series(workers: usize) -> usize {
     let fleet = fast_fleet(workers).await;
-    let router = router_over(&fleet, "ttft-queue").await;
+    let router = settled(&fleet).await;
     let families = parse(&scrape(&router, "text/plain").await, Format::Text);
     let samples = families.values().flat_map(|family| &family.samples);
     samples

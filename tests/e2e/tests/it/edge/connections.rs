@@ -129,10 +129,18 @@ async fn thousands_of_idle_connections_are_in_no_ones_way() {
     }
 }
 
-/// Returns an address without a listener.
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.3:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+/// Port that only one test uses at 127.0.0.3: it holds the same port of another address.
+struct HeldPort(TcpListener);
+
+impl HeldPort {
+    fn new() -> Self {
+        Self(TcpListener::bind("127.0.0.4:0").unwrap())
+    }
+
+    /// Returns the address at which a router may listen.
+    fn address(&self) -> String {
+        format!("127.0.0.3:{}", self.0.local_addr().unwrap().port())
+    }
 }
 
 #[tokio::test]
@@ -141,7 +149,8 @@ async fn a_listener_moves_with_the_configuration_and_who_is_connected_stays() {
     let mut before = Raw::connect(router.client.base()).await.unwrap();
     before.send(chat()).await.unwrap();
     assert_eq!(before.answer().await.unwrap().status, 200);
-    let (listen, admin) = (free_address(), free_address());
+    let held = [HeldPort::new(), HeldPort::new(), HeldPort::new()];
+    let [listen, admin, taken] = held.each_ref().map(HeldPort::address);
     let moved = |listen: &str, admin: &str| {
         format!(
             "policy-dir = \"policies\"\n[server]\nlisten = \"{listen}\"\nadmin-listen = \"{admin}\"\n{}{}",
@@ -161,8 +170,8 @@ async fn a_listener_moves_with_the_configuration_and_who_is_connected_stays() {
     before.send(chat()).await.unwrap();
     assert_eq!(before.answer().await.unwrap().status, 200);
     // If another process listens there, only the reported state changes.
-    let taken = TcpListener::bind("127.0.0.3:0").unwrap();
-    save(moved(&taken.local_addr().unwrap().to_string(), &admin));
+    let _other = TcpListener::bind(&taken).unwrap();
+    save(moved(&taken, &admin));
     let problem = eventually_ok("the move is refused", || async {
         let page = operator.get("/admin/config").await.unwrap().json().unwrap();
         let problem = page["problems"][0]["message"].as_str().map(str::to_owned);

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use mock_engine::tokenize;
 use serde_json::{Value, json};
 
-use crate::{fast_fleet, long_prompt, router_over};
+use crate::{fast_fleet, long_prompt, router_over, router_with};
 
 const LOOKUP: &str = "/admin/index/lookup";
 const KEY: &str = "sk-of-the-explorer";
@@ -41,10 +41,15 @@ async fn held(router: &TestRouter, body: &Value) -> Value {
     .await
 }
 
+/// Enough time to get each prompt's tokens.
+const PATIENT: &str = "[pools.chat]\ntokenize-timeout = \"10s\"\n";
+
 #[tokio::test]
 async fn a_lookup_shows_what_each_worker_holds_of_a_text_or_of_tokens() {
     let fleet = fast_fleet(2).await;
-    let router = router_over(&fleet, "cache-aware").await;
+    // Predictions would end between two lookups.
+    let without_predictions = format!("[index]\nexpect-for = \"0s\"\n{PATIENT}");
+    let router = router_with(&without_predictions, &fleet, "cache-aware").await;
     let prompt = long_prompt(1);
     complete(&router, &prompt).await;
     let by_text = json!({ "model": "mock", "prompt": prompt });
@@ -132,7 +137,7 @@ async fn a_lookup_needs_the_admin_key() {
 #[tokio::test]
 async fn the_index_page_has_blocks_by_worker_popular_prefixes_and_the_funnel() {
     let fleet = fast_fleet(2).await;
-    let router = router_over(&fleet, "cache-aware").await;
+    let router = router_with(PATIENT, &fleet, "cache-aware").await;
     let shared = long_prompt(7);
     for number in 1..=3 {
         let tail: String = (0..40).map(|word| format!("tail{number}word{word} ")).collect();
