@@ -140,12 +140,12 @@ impl FeedDelivery {
                 name_adapter(&mut batch.events, adapter);
             }
         }
+        sink.events(worker, rank, &batch.events);
         self.count(&batch, is_current, |counters, event| match event {
             BlockEvent::Stored(_) => &counters.stored,
             BlockEvent::Removed(_) => &counters.removed,
             BlockEvent::Cleared => &counters.cleared,
         });
-        sink.events(worker, rank, &batch.events);
         if !batch.rejected.hides_removal() {
             return Applied::Kept;
         }
@@ -163,12 +163,12 @@ impl FeedDelivery {
         if let FeedSubject::Store { assert_actions, .. } = &mut self.subject {
             *assert_actions = true;
         }
+        sink.objects(store, &batch.events);
         self.count(batch, is_current, |counters, event| match event {
             ObjectEvent::Stored { .. } => &counters.stored,
             ObjectEvent::Removed { .. } => &counters.removed,
             ObjectEvent::Cleared => &counters.cleared,
         });
-        sink.objects(store, &batch.events);
         if !batch.rejected.hides_removal() {
             return Applied::Kept;
         }
@@ -176,6 +176,7 @@ impl FeedDelivery {
         Applied::Emptied
     }
 
+    /// Counts a delivered batch: readers of the counters can rely on its effects.
     fn count<E>(
         &mut self,
         batch: &DecodedPayload<E>,
@@ -200,9 +201,6 @@ impl FeedDelivery {
     }
 
     pub(crate) fn reset(&mut self, sink: &mut dyn FeedSink, reason: ResetReason) {
-        if reason == ResetReason::Restarted {
-            self.counters.restarts.add(1);
-        }
         match &mut self.subject {
             FeedSubject::Engine {
                 worker,
@@ -219,11 +217,14 @@ impl FeedDelivery {
                 assert_actions,
             } => {
                 if std::mem::take(assert_actions) {
+                    sink.reset_store(*store, reason);
                     self.counters.resets.add(1);
                     info!(store = %self.name, %reason, "invalidated the known contents of a store");
-                    sink.reset_store(*store, reason);
                 }
             }
+        }
+        if reason == ResetReason::Restarted {
+            self.counters.restarts.add(1);
         }
     }
 
@@ -251,9 +252,9 @@ impl FeedDelivery {
         if let FeedSubject::Engine { assert_actions, .. } = &mut self.subject {
             assert_actions.remove(&rank);
         }
+        sink.reset(worker, rank, reason);
         self.counters.resets.add(1);
         info!(worker = %self.name, rank = rank.0, %reason, "invalidated the known contents of a KV cache");
-        sink.reset(worker, rank, reason);
     }
 
     /// Reports whether the delivered state is current.
@@ -309,4 +310,98 @@ fn age(ts_ms: f64) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let made = Duration::try_from_secs_f64(ts_ms / 1000.0).ok()?;
     Some(now.saturating_sub(made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Endpoint, FeedSpec, StoreSpec};
+
+    /// Sink that records the batches and resets that are counted when it is called.
+    struct CountsAtCalls {
+        spec: StoreSpec,
+        counters: Arc<FeedCounters>,
+        seen: Vec<(u64, u64)>,
+    }
+
+    impl CountsAtCalls {
+        fn called(&mut self) {
+            let status = self.counters.read_store(&self.spec, false);
+            self.seen.push((status.batches, status.resets));
+        }
+    }
+
+    impl FeedSink for CountsAtCalls {
+        fn opened(&mut self, _: WorkerId) {}
+        fn closed(&mut self, _: WorkerId) {}
+        fn live(&mut self, _: WorkerId, _: bool) {}
+        fn store_closed(&mut self, _: StoreId) {}
+        fn events(&mut self, _: WorkerId, _: DpRank, _: &[BlockEvent]) {
+            self.called();
+        }
+        fn reset(&mut self, _: WorkerId, _: DpRank, _: ResetReason) {
+            self.called();
+        }
+        fn objects(&mut self, _: StoreId, _: &[ObjectEvent]) {
+            self.called();
+        }
+        fn reset_store(&mut self, _: StoreId, _: ResetReason) {
+            self.called();
+        }
+    }
+
+    fn batch<E>(event: E) -> DecodedPayload<E> {
+        DecodedPayload {
+            ts_ms: None,
+            dp_rank: None,
+            events: vec![event],
+            rejected: kv_events::RejectedEvents::default(),
+        }
+    }
+
+    #[test]
+    fn a_batch_and_a_reset_are_counted_once_they_have_their_effect() {
+        let endpoint = Endpoint::Connect("tcp://127.0.0.1:1".to_owned());
+        let store = StoreSpec {
+            store: StoreId(1),
+            name: "store".into(),
+            endpoint: endpoint.clone(),
+            curve: None,
+        };
+        let engine = FeedSpec {
+            worker: WorkerId(1),
+            name: "w1".into(),
+            endpoint,
+            replay: None,
+            topic: String::new(),
+            rank: None,
+            adapter: None,
+            curve: None,
+        };
+        for target in [FeedTarget::Store(store.clone()), FeedTarget::Engine(engine)] {
+            let counters = Arc::<FeedCounters>::default();
+            let mut sink = CountsAtCalls {
+                spec: store.clone(),
+                counters: Arc::clone(&counters),
+                seen: Vec::new(),
+            };
+            let mut delivery = FeedDelivery::new(&target, Arc::clone(&counters));
+            match target {
+                FeedTarget::Store(_) => {
+                    delivery.objects(StoreId(1), &batch(ObjectEvent::Cleared), true, &mut sink)
+                }
+                FeedTarget::Engine(_) => delivery.blocks(
+                    WorkerId(1),
+                    DpRank(0),
+                    batch(BlockEvent::Cleared),
+                    true,
+                    &mut sink,
+                ),
+            };
+            delivery.reset(&mut sink, ResetReason::ConnectionLost);
+            assert_eq!(sink.seen, [(0, 0), (1, 0)]);
+            let status = counters.read_store(&store, false);
+            assert_eq!((status.batches, status.resets), (1, 1));
+        }
+    }
 }

@@ -225,7 +225,7 @@ fn setting_the_same_feed_again_changes_nothing() {
     publisher.publish(11);
     fixture.received_events(&mut publisher, "10, 11");
     assert_eq!(fixture.feeds.status().len(), 1);
-    assert_eq!(fixture.status().batches, 2);
+    fixture.shows(&mut publisher, |status| status.batches == 2);
 }
 
 #[test]

@@ -78,10 +78,11 @@ async fn blocks_of_a_store_are_indexed_until_its_publisher_is_gone() {
     });
     assert!(received.await["stores"][0]["publishes"].is_null());
     let metrics = || async { router.admin.get("/metrics").await.unwrap().text() };
-    assert!(metrics().await.contains("conductor_index_store_blocks 2\n"));
+    let page = metrics().await;
+    assert!(page.contains("conductor_index_store_blocks 2\n"), "{page}");
     drop(publisher);
     let gone = router.admin_shows("/admin/feeds", "the store is gone", |page| {
-        page["stores"][0]["resets"] == 1
+        page["stores"][0]["resets"] == 1 && page["stores"][0]["state"] == "connecting"
     });
     gone.await;
     let page = metrics().await;
