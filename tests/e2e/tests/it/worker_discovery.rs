@@ -36,7 +36,7 @@ fn workers(page: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Waits until exactly these workers are in service.
-async fn serves(router: &TestRouter, expected: &BTreeSet<String>) -> Value {
+async fn serves(router: &TestRouter, expected: &BTreeSet<String>) {
     let what = format!("in service: {} workers", expected.len());
     router
         .admin_shows("/status", &what, |page| {
@@ -47,7 +47,7 @@ async fn serves(router: &TestRouter, expected: &BTreeSet<String>) -> Value {
                 .collect();
             names == *expected && workers(page).count() == expected.len()
         })
-        .await
+        .await;
 }
 
 fn names<'e>(engines: impl IntoIterator<Item = &'e MockEngine>) -> BTreeSet<String> {
@@ -72,22 +72,24 @@ async fn the_workers_of_a_file_serve_and_follow_its_edits() {
     let router = TestRouter::start(&config(&format!("file-sd = \"{}\"", path.display())))
         .await
         .unwrap();
-    let page = serves(&router, &names(&fleet.engines[..3])).await;
-    for worker in workers(&page) {
-        assert_eq!(
-            (&worker["source"], &worker["discovered_by"]),
-            (&json!("discovery"), &json!("s"))
-        );
-    }
+    serves(&router, &names(&fleet.engines[..3])).await;
+    let of_source = |worker: &Value| worker["source"] == "discovery" && worker["discovered_by"] == "s";
+    router
+        .admin_shows("/status", "all are of the source", |page| {
+            workers(page).all(of_source)
+        })
+        .await;
     assert!(names(&fleet.engines[..3]).contains(&worker_of(&router).await));
 
     save(&fleet.engines[1..]);
     serves(&router, &names(&fleet.engines[1..])).await;
-    let changes = router.admin("/admin/changes").await.unwrap();
-    let newest = &changes["changes"][0];
-    let discovered = changes["changes"].as_array().unwrap().iter();
-    let discovered = discovered.filter(|change| change["kind"] == "workers-discovered");
-    assert!(discovered.count() >= 2, "{newest}");
+    router
+        .admin_shows("/admin/changes", "both answers are changes", |page| {
+            let changes = page["changes"].as_array().unwrap().iter();
+            let discovered = changes.filter(|change| change["kind"] == "workers-discovered");
+            discovered.count() >= 2
+        })
+        .await;
 
     // A new place, while the router runs: the workers of the file before stay until its first answer.
     let server = HttpSd::start(&targets(&fleet.engines[..2])).unwrap();
@@ -202,25 +204,25 @@ async fn a_bad_worker_is_left_out_and_shown_and_the_files_workers_come_first() {
     let toml = config(&format!("http-sd = \"{}\"\n{own}", server.url()));
     let router = TestRouter::start(&toml).await.unwrap();
     let expected = BTreeSet::from(["own".to_owned(), address(&fleet.engines[1])]);
-    let page = serves(&router, &expected).await;
-    let sources: Vec<_> = workers(&page).map(|worker| worker["source"].clone()).collect();
-    assert_eq!(sources, [json!("file"), json!("discovery")]);
-    let page = router.admin("/admin/discovery").await.unwrap();
+    serves(&router, &expected).await;
+    router
+        .admin_shows("/status", "the second is of the source", |page| {
+            workers(page)
+                .map(|worker| &worker["source"])
+                .eq([&json!("file"), &json!("discovery")])
+        })
+        .await;
+    let first = fleet.engines[0].url();
+    let expected = BTreeSet::from([Some("http://127.0.0.1:9"), Some(&*first)]);
+    let page = router
+        .admin_shows("/admin/discovery", "two are left out", |page| {
+            let left_out = page["left_out"].as_array().into_iter().flatten();
+            left_out.map(|left| left["url"].as_str()).collect::<BTreeSet<_>>() == expected
+        })
+        .await;
     assert_eq!(
         page["sources"][0]["bad_entries"]["first"][0]["entry"],
         "no port here"
-    );
-    let left_out: BTreeSet<_> = page["left_out"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|left| left["url"].as_str())
-        .collect();
-    let first = fleet.engines[0].url();
-    assert_eq!(
-        left_out,
-        BTreeSet::from([Some("http://127.0.0.1:9"), Some(&*first)]),
-        "{page}"
     );
 }
 
