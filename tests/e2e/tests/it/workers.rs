@@ -2,7 +2,6 @@
 
 use harness::TestRouter;
 use http::StatusCode;
-use mock_engine::MockEngine;
 
 use crate::{chat, fast_fleet, router_over};
 
@@ -17,10 +16,10 @@ async fn status(router: &TestRouter) -> StatusCode {
 
 #[tokio::test]
 async fn a_dead_worker_costs_no_request() {
-    let mut fleet = fast_fleet(3).await;
+    let fleet = fast_fleet(3).await;
     let router = router_over(&fleet, "round-robin").await;
-    let dead: MockEngine = fleet.engines.remove(1);
-    dead.stop().await;
+    let dead = fleet.engines[1].faults();
+    dead.refuse_connections().await.unwrap();
     for _ in 0..12 {
         assert_eq!(status(&router).await, StatusCode::OK);
     }
@@ -28,9 +27,10 @@ async fn a_dead_worker_costs_no_request() {
 
 #[tokio::test]
 async fn without_any_worker_the_client_gets_an_explained_error() {
-    let mut fleet = fast_fleet(1).await;
+    let fleet = fast_fleet(1).await;
     let router = router_over(&fleet, "cache-aware").await;
-    fleet.engines.remove(0).stop().await;
+    let dead = fleet.engines[0].faults();
+    dead.refuse_connections().await.unwrap();
     let answer = router
         .client
         .post("/v1/chat/completions", &chat("hi", false))
