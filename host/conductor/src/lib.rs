@@ -32,3 +32,4 @@ pub use listeners::ListenError;
 pub use local_files::ConfigSource;
 pub use policy_store::builtin;
 pub use process_resources::raise_open_files;
+pub use proxy::Readiness;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use conductor::{App, ConfigSource};
+use conductor::{App, ConfigSource, Readiness};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -23,6 +23,8 @@ pub struct TestRouter {
     pub admin: Client,
     /// Client of its indexer, where it has one.
     pub indexer: Option<Client>,
+    /// Its readiness, which can end a drain.
+    pub readiness: Readiness,
     shutdown: CancellationToken,
     task: Option<JoinHandle<conductor::Exit>>,
 }
@@ -57,6 +59,7 @@ impl TestRouter {
         let indexer = app
             .indexer_addr()
             .map(|address| Client::new(format!("http://{address}")));
+        let readiness = app.readiness();
         let shutdown = CancellationToken::new();
         let task = app.spawn(shutdown.clone());
         Ok(Self {
@@ -64,6 +67,7 @@ impl TestRouter {
             client,
             admin,
             indexer,
+            readiness,
             shutdown,
             task: Some(task),
         })
@@ -91,7 +95,11 @@ impl TestRouter {
         self.folder.path().join(name)
     }
 
-    fn save(&self, name: &str, bytes: &[u8]) -> Result<()> {
+    /// Saves a file into the folder of the configuration, by rename.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn save(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let fresh = self.path(&format!("{name}.saving"));
         fs::write(&fresh, bytes)?;
         fs::rename(&fresh, self.path(name))?;
@@ -187,6 +195,6 @@ fn is_checked(worker: &Value) -> bool {
 
 fn complete(toml: &str) -> String {
     format!(
-        "policy-dir = \"policies\"\n[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\ndrain-timeout = \"5s\"\n{toml}"
+        "policy-dir = \"policies\"\n[server]\nlisten = \"127.0.0.1:0\"\nadmin-listen = \"127.0.0.1:0\"\ndrain-timeout = \"1m\"\n{toml}"
     )
 }
