@@ -8,10 +8,13 @@ use serde_json::{Value, json};
 
 use crate::fast_fleet;
 
-/// Starts a router of a fleet whose streams go on until they are dropped.
-async fn router(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet) -> TestRouter {
+/// The longest time after which a silent router's loads fade, for tests of other things.
+const PATIENT: &str = "dead-after = \"60s\"\n";
+
+/// Starts a router of a fleet, with more keys of `[replicas]`.
+async fn router(site: &NatsSite, more: &str, fleet: &str, name: &str, engines: &Fleet) -> TestRouter {
     let toml = format!(
-        "[replicas]\nservers = [\"{}\"]\nfleet = \"{fleet}\"\nname = \"{name}\"\n{}{}",
+        "[replicas]\nservers = [\"{}\"]\nfleet = \"{fleet}\"\nname = \"{name}\"\n{more}{}{}",
         site.url(),
         engines.workers_toml(),
         route_all("least-request")
@@ -19,6 +22,7 @@ async fn router(site: &NatsSite, fleet: &str, name: &str, engines: &Fleet) -> Te
     TestRouter::start(&toml).await.unwrap()
 }
 
+/// Starts engines whose streams go on until they are dropped.
 async fn engines() -> Fleet {
     Fleet::start(2, |_, config| config.time_scale = 0.1)
         .await
@@ -167,9 +171,9 @@ async fn requests_of_one_router_are_known_to_the_other_and_leave_with_it() {
         return;
     };
     let engines = engines().await;
-    let one = router(&site, "main", "one", &engines).await;
-    let two = router(&site, "main", "two", &engines).await;
-    let alone = router(&site, "other", "alone", &engines).await;
+    let one = router(&site, PATIENT, "main", "one", &engines).await;
+    let two = router(&site, PATIENT, "main", "two", &engines).await;
+    let alone = router(&site, PATIENT, "other", "alone", &engines).await;
     let page = others(&two, &["ready"]).await;
     assert_eq!(page["others"][0]["name"], "one");
     assert_eq!(page["others"][0]["same-config"], true);
@@ -208,8 +212,8 @@ async fn requests_of_one_router_are_known_to_the_other_and_leave_with_it() {
 async fn routers_without_a_server_serve_alone_and_share_once_there_is_one() {
     let site = NatsSite::new().unwrap();
     let engines = fast_fleet(1).await;
-    let one = router(&site, "main", "one", &engines).await;
-    let two = router(&site, "main", "two", &engines).await;
+    let one = router(&site, "", "main", "one", &engines).await;
+    let two = router(&site, "", "main", "two", &engines).await;
     let body = json!({ "model": "mock", "prompt": "hello", "max_tokens": 2 });
     let served = async |router: &TestRouter| {
         let answer = router.client.post("/v1/completions", &body).await.unwrap();
