@@ -74,7 +74,7 @@ async fn a_file_that_is_not_on_the_folders_list_is_refused_with_its_hash() {
     let text = std::fs::read_to_string(stage.router.path("conductor.toml")).unwrap();
     let listing = |hashes: &[&str]| {
         let listed = format!("policy-dir-allow = {hashes:?}\n{text}");
-        std::fs::write(stage.router.path("conductor.toml"), listed).unwrap();
+        stage.router.save("conductor.toml", listed.as_bytes()).unwrap();
     };
     listing(&[&first]);
     reload(&stage).await;
