@@ -204,6 +204,11 @@ impl Detection {
             (None, Some(_)) => {}
         }
         self.record_at_servers(&pool.workers);
+        self.end_round();
+    }
+
+    /// Records the end of a round: no request waits for it any more.
+    fn end_round(&self) {
         self.looked.store(true, Ordering::Release);
         self.ended.notify_waiters();
     }
@@ -366,4 +371,33 @@ fn bootstraps(pool: &WorkerPool) -> impl Iterator<Item = &Bootstrap> {
     pool.members
         .iter()
         .filter_map(|member| member.bootstrap.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_wait_for_the_end_of_the_first_round_only() {
+        let detection = Detection::default();
+        {
+            let mut first = std::pin::pin!(detection.wait());
+            assert_eq!(first.as_mut().now_or_never(), None);
+            detection.end_round();
+            assert_eq!(first.now_or_never(), Some(None));
+        }
+        assert_eq!(detection.wait().now_or_never(), Some(None));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waited_for_the_first_round_gets_the_dialect_of_it() {
+        let detection = Detection::default();
+        let mut first = std::pin::pin!(detection.wait());
+        assert_eq!(first.as_mut().now_or_never(), None);
+        detection.found("pool", Dialect::Nixl, "evidence");
+        detection.end_round();
+        assert_eq!(first.now_or_never(), Some(Some(Dialect::Nixl)));
+    }
 }

@@ -3,6 +3,7 @@
 use harness::{SplitFleet, TestRouter};
 use http::StatusCode;
 use mock_engine::PdDialect;
+use serde_json::Value;
 
 use super::{CHAT, chat_body, reference};
 use crate::fast;
@@ -14,7 +15,7 @@ async fn router_of(fleet: &SplitFleet, pd: &str) -> TestRouter {
 }
 
 #[tokio::test]
-async fn the_dialect_that_engines_show_is_spoken_from_the_first_request_on() {
+async fn the_dialect_that_engines_show_is_detected_and_spoken() {
     for (dialect, name) in [
         (PdDialect::Nixl, "nixl"),
         (PdDialect::Mooncake, "mooncake-connector"),
@@ -25,21 +26,24 @@ async fn the_dialect_that_engines_show_is_spoken_from_the_first_request_on() {
             .unwrap();
         let (_engine, direct) = reference().await;
         let router = router_of(&fleet, "").await;
+        let is_detected =
+            |page: &Value| page["pools"][0]["dialect_detection"]["state"] == "detected";
+        let status = router
+            .admin_shows("/status", "the dialect is detected", is_detected)
+            .await;
+        let pool = &status["pools"][0];
+        assert_eq!(pool["dialect"], name);
+        let reason = pool["dialect_detection"]["reason"].as_str().unwrap();
+        assert!(reason.contains("of chat-p0"), "{reason}");
         for number in 0..4 {
             let body = chat_body(number, false);
             let answer = router.client.post(CHAT, &body).await.unwrap();
             assert_eq!(answer.status, StatusCode::OK, "{name}: {}", answer.text());
             assert_eq!(answer.header("x-conductor-prefill-worker"), "chat-p0", "{name}");
             let expected = direct.post(CHAT, &body).await.unwrap().json().unwrap();
-            let text = |answer: &serde_json::Value| answer["choices"][0]["message"]["content"].clone();
+            let text = |answer: &Value| answer["choices"][0]["message"]["content"].clone();
             assert_eq!(text(&answer.json().unwrap()), text(&expected), "{name}");
         }
-        let status = router.admin("/status").await.unwrap();
-        let pool = &status["pools"][0];
-        assert_eq!(pool["dialect"], name);
-        assert_eq!(pool["dialect_detection"]["state"], "detected", "{pool}");
-        let reason = pool["dialect_detection"]["reason"].as_str().unwrap();
-        assert!(reason.contains("of chat-p0"), "{reason}");
         let stats = fleet.prefill[0].stats();
         assert_eq!((stats.prefill_legs, stats.role_violations), (4, 0), "{name}");
     }
