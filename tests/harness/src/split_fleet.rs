@@ -13,6 +13,7 @@ pub struct SplitFleet {
     /// Engines that answer.
     pub decode: Vec<MockEngine>,
     dialect: PdDialect,
+    fabric: Fabric,
 }
 
 impl SplitFleet {
@@ -38,6 +39,7 @@ impl SplitFleet {
             prefill: Vec::with_capacity(prefill),
             decode: Vec::with_capacity(decode),
             dialect,
+            fabric: fabric.clone(),
         };
         for _ in 0..prefill {
             fleet.prefill.push(start(PdRole::Prefill).await?);
@@ -91,6 +93,11 @@ impl SplitFleet {
         }
         let lines = text.lines().filter(|line| !line.starts_with("bootstrap"));
         lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Ends the time for which its engines keep blocks that are not fetched, and wait for blocks that are not offered.
+    pub fn expire(&self) {
+        self.fabric.expire();
     }
 
     fn dialect_name(&self) -> &'static str {

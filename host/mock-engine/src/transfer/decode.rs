@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, sleep_until};
 
 use crate::core_loop::Command;
 use crate::transfer::fabric::{Key, Offer};
@@ -121,16 +121,15 @@ async fn fetch_nixl(side: &TransferEndpoint, source: NixlSource, missing: usize)
 
 /// Waits for the other side, if its bootstrap server has it, and fetches. Returns the prefill's cached tokens.
 async fn claim(side: &TransferEndpoint, key: &Key, known: bool, missing: usize) -> Option<u32> {
-    let longest = side.real(if known {
-        side.config().abort_timeout
-    } else {
-        side.config().refused_after
-    });
     if !known {
-        sleep(longest).await;
+        sleep(side.real(side.config().refused_after)).await;
         return None;
     }
-    let offer = timeout(longest, side.fabric().taken(key)).await.ok()?;
+    let mut expiry = side.fabric().expiry(side.real(side.config().abort_timeout));
+    let offer = tokio::select! {
+        offer = side.fabric().taken(key) => offer,
+        () = expiry.passed() => return None,
+    };
     let cached_tokens = offer.cached_tokens;
     pull(side, offer, missing).await?;
     Some(cached_tokens)

@@ -3,9 +3,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Most remembered transfers that the decode side gave up before the prefill side had finished.
@@ -30,6 +31,8 @@ struct Network {
     state: Mutex<State>,
     /// Counts offers, joins and leaves.
     changes: watch::Sender<u64>,
+    /// Counts calls of `expire`.
+    expiries: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -68,11 +71,47 @@ pub(crate) struct Offer {
     pub(crate) fetched: oneshot::Sender<()>,
 }
 
+/// End of the time for which one side keeps blocks or waits for the other.
+#[derive(Debug)]
+pub(crate) struct Expiry {
+    at: Instant,
+    /// Number of calls of `expire` before.
+    before: u64,
+    expiries: watch::Receiver<u64>,
+}
+
+impl Expiry {
+    /// Waits for it. Returns at once if it has passed.
+    pub(crate) async fn passed(&mut self) {
+        let before = self.before;
+        tokio::select! {
+            () = sleep_until(self.at) => {}
+            Ok(_) = self.expiries.wait_for(|count| *count != before) => {}
+        }
+    }
+}
+
 impl Fabric {
     /// Creates a network without engines.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Ends the waits of now as their timeouts would: for blocks to be fetched, and for blocks to be offered.
+    pub fn expire(&self) {
+        self.network.expiries.send_modify(|count| *count += 1);
+    }
+
+    /// Returns the end of a wait of so long, which begins now.
+    pub(crate) fn expiry(&self, after: Duration) -> Expiry {
+        let expiries = self.network.expiries.subscribe();
+        let before = *expiries.borrow();
+        Expiry {
+            at: Instant::now() + after,
+            before,
+            expiries,
+        }
     }
 
     /// Returns a new engine id, shaped like a UUID.
@@ -192,6 +231,8 @@ impl Fabric {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn key() -> Key {
@@ -247,6 +288,20 @@ mod tests {
         fabric.leave("e");
         assert!(fetched.try_recv().is_err());
         assert!(!fabric.withdraw(&key()));
+    }
+
+    #[tokio::test]
+    async fn a_wait_passes_with_its_time_or_when_it_is_expired() {
+        let fabric = Fabric::new();
+        let hour = Duration::from_secs(3600);
+        let mut early = fabric.expiry(hour);
+        assert!(early.passed().now_or_never().is_none());
+        fabric.expire();
+        for _ in 0..2 {
+            assert!(early.passed().now_or_never().is_some());
+        }
+        assert!(fabric.expiry(hour).passed().now_or_never().is_none());
+        fabric.expiry(Duration::from_millis(1)).passed().await;
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::core_loop::Command;
-use crate::transfer::fabric::{Key, Offer};
+use crate::transfer::fabric::{Expiry, Key, Offer};
 use crate::transfer::side::TransferEndpoint;
 use crate::transfer::{Keep, KeptBlocks, Transfer};
 
@@ -133,7 +133,7 @@ async fn hand_over(
 ) {
     let (fetched, wait) = oneshot::channel();
     let (now, key) = (Instant::now(), plan.key);
-    let until = now + plan.keep_for;
+    let expiry = side.fabric().expiry(plan.keep_for);
     let params = match plan.answer {
         PrefillAnswer::Where { tokens, port } => nixl_params(&key, kept, tokens, port),
         PrefillAnswer::Nothing | PrefillAnswer::NothingUntilFetched => Value::Null,
@@ -146,11 +146,11 @@ async fn hand_over(
     side.fabric().offer(key.clone(), offer);
     // The receiver may be gone; the blocks are kept all the same.
     if plan.answer == PrefillAnswer::NothingUntilFetched {
-        let fetched = until_fetched(side, &key, wait, until, settle.closed()).await;
+        let fetched = until_fetched(side, &key, wait, expiry, settle.closed()).await;
         let _ = settle.send(if fetched { Ok(params) } else { Err(NotFetched) });
     } else {
         let _ = settle.send(Ok(params));
-        until_fetched(side, &key, wait, until, std::future::pending()).await;
+        until_fetched(side, &key, wait, expiry, std::future::pending()).await;
     }
 }
 
@@ -160,18 +160,18 @@ async fn until_fetched(
     side: &TransferEndpoint,
     key: &Key,
     wait: oneshot::Receiver<()>,
-    until: Instant,
+    mut expiry: Expiry,
     unwanted: impl Future<Output = ()>,
 ) -> bool {
     let (mut wait, unwanted) = (wait, pin!(unwanted));
     let fetched = tokio::select! {
         fetched = &mut wait => fetched.is_ok(),
-        () = sleep_until(until) => !side.fabric().withdraw(key) && wait.await.is_ok(),
+        () = expiry.passed() => !side.fabric().withdraw(key) && wait.await.is_ok(),
         () = unwanted => return !side.fabric().withdraw(key) && wait.await.is_ok(),
     };
     if !fetched {
         // The other side has died with it, or does not fetch any more.
-        sleep_until(until).await;
+        expiry.passed().await;
     }
     fetched
 }
