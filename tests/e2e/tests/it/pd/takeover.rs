@@ -80,9 +80,7 @@ async fn a_decode_worker_that_dies_with_the_prompt_costs_no_request() {
             .await
             .unwrap();
         let toml = fleet.pool_toml("chat", "") + &route_all("round-robin");
-        let router = TestRouter::start(&format!("first-byte-timeout = \"3s\"\n{toml}"))
-            .await
-            .unwrap();
+        let router = TestRouter::start(&toml).await.unwrap();
         // From now on, there are connections to all of them.
         for number in 0..2 {
             let answer = seen(&router.client, CHAT, &chat_body(number, false)).await;
