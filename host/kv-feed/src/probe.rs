@@ -81,7 +81,7 @@ impl FeedProbe {
             match live {
                 Some(LinkNote::Connected { .. }) => self.is_connected = true,
                 Some(LinkNote::Disconnected) => self.is_connected = false,
-                Some(LinkNote::Message(_) | LinkNote::Closed(_)) | None => {}
+                Some(LinkNote::NotReached | LinkNote::Message(_) | LinkNote::Closed(_)) | None => {}
             }
             // A batch and the end both show that requests are answered.
             if let Some(LinkNote::Message(received)) = replay_link

@@ -68,6 +68,8 @@ pub struct FeedReason {
     pub next_try: Option<Duration>,
     /// Replay requests are not answered.
     pub is_unanswered: bool,
+    /// An attempt to connect has failed, so the publisher is waited for. Always set where the publisher connects.
+    pub is_awaited: bool,
 }
 
 impl FeedReason {
@@ -88,6 +90,7 @@ pub(crate) struct ReasonCell {
     /// Microseconds plus one from `began` to the next retry; 0 for none.
     next_us: AtomicU64,
     is_unanswered: AtomicBool,
+    is_awaited: AtomicBool,
 }
 
 impl Default for ReasonCell {
@@ -98,6 +101,7 @@ impl Default for ReasonCell {
             since_us: AtomicU64::default(),
             next_us: AtomicU64::default(),
             is_unanswered: AtomicBool::default(),
+            is_awaited: AtomicBool::default(),
         }
     }
 }
@@ -109,6 +113,11 @@ impl ReasonCell {
         let next_us = next_try.map_or(0, |at| self.micros(at).saturating_add(1));
         self.next_us.store(next_us, Relaxed);
         self.is_unanswered.store(is_unanswered, Relaxed);
+    }
+
+    /// Records that the publisher is waited for.
+    pub(crate) fn awaited(&self) {
+        self.is_awaited.store(true, Relaxed);
     }
 
     /// Records a state change now.
@@ -125,6 +134,7 @@ impl ReasonCell {
             lasted: Duration::from_micros(now_us.saturating_sub(self.since_us.load(Relaxed))),
             next_try: self.next_us.load(Relaxed).checked_sub(1).map(until),
             is_unanswered: self.is_unanswered.load(Relaxed),
+            is_awaited: self.is_awaited.load(Relaxed),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::reason::FeedCause;
 use crate::recovery::{FeedRecovery, RecoveryAction};
 use crate::seed::{FeedContents, FeedSeed, ReadContents};
 use crate::slice::TimeSlice;
-use crate::spec::{FeedSink, FeedTarget, ResetReason};
+use crate::spec::{Endpoint, FeedSink, FeedTarget, ResetReason};
 use crate::status::{FeedCounters, FeedState};
 use crate::zmtp::Fault;
 
@@ -62,6 +62,9 @@ impl FeedSubscription {
     ) -> Self {
         let delivery = FeedDelivery::new(&feed, Arc::clone(&counters));
         delivery.open(sink);
+        if matches!(feed.endpoint(), Endpoint::Bind(_)) {
+            counters.reason.awaited();
+        }
         let mut actions = Vec::new();
         let recovery = FeedRecovery::new(feed.replay().is_some(), now, &mut actions);
         let mut subscription = Self {
@@ -159,6 +162,7 @@ impl FeedSubscription {
 
     fn on_live(&mut self, note: LinkNote, slice: &mut TimeSlice, sink: &mut dyn FeedSink, now: Instant) {
         match note {
+            LinkNote::NotReached => self.counters.reason.awaited(),
             LinkNote::Connected { beside } => {
                 if beside {
                     self.delivery.warn_once(
@@ -222,7 +226,7 @@ impl FeedSubscription {
                 return self.recovery.replay_failed(fault.is_limit(), now);
             }
             // A broken connection appears as a replay timeout.
-            LinkNote::Connected { .. } | LinkNote::Disconnected => return,
+            LinkNote::NotReached | LinkNote::Connected { .. } | LinkNote::Disconnected => return,
         };
         match replay_part(&received.frames) {
             Ok(ReplayPart::End) => {

@@ -7,8 +7,11 @@ use kv_feed::{FeedCause, FeedReason, FeedState};
 
 use crate::peer_fill::PeerFill;
 
-/// Time for the first connection to a publisher. A worker that is not up has no cache to wait for.
+/// Time for the first connection to a publisher of which an attempt has failed. A worker that is not up has no cache to
+/// wait for.
 const CONNECT_GRACE: Duration = Duration::from_millis(500);
+/// Time for the first attempt, which takes long on a busy machine or to a distant one.
+const FIRST_ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Progress of the fill at start, or its result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,7 +56,8 @@ pub(crate) fn is_filling(state: FeedState, reason: &FeedReason, replays: u64) ->
         return false;
     }
     match reason.cause {
-        FeedCause::NotConnected => reason.lasted < CONNECT_GRACE,
+        FeedCause::NotConnected if reason.is_awaited => reason.lasted < CONNECT_GRACE,
+        FeedCause::NotConnected => reason.lasted < FIRST_ATTEMPT,
         // Without a replay socket, an idle publisher sends nothing.
         FeedCause::NothingReceived => replays > 0,
         FeedCause::Replaying => true,
@@ -76,6 +80,7 @@ mod tests {
             lasted: Duration::ZERO,
             next_try: None,
             is_unanswered: false,
+            is_awaited: false,
         };
         is_filling(state, &reason, replays)
     }
@@ -109,9 +114,17 @@ mod tests {
             lasted: Duration::ZERO,
             next_try: None,
             is_unanswered: false,
+            is_awaited: true,
         };
         assert!(is_filling(FeedState::Connecting, &reason, 1));
         reason.lasted = CONNECT_GRACE;
+        assert!(!is_filling(FeedState::Connecting, &reason, 1));
+        reason.is_awaited = false;
+        assert!(
+            is_filling(FeedState::Connecting, &reason, 1),
+            "no attempt has failed"
+        );
+        reason.lasted = FIRST_ATTEMPT;
         assert!(!is_filling(FeedState::Connecting, &reason, 1));
         (reason.cause, reason.is_unanswered) = (FeedCause::NothingReceived, true);
         assert!(!is_filling(FeedState::Connecting, &reason, 1));

@@ -53,6 +53,8 @@ impl LinkParts {
 /// Connects until the link is dropped. A replay is requested over one connection only.
 pub(super) async fn dial(wire: LinkParts, address: PublisherAddress, resolver: NameResolver) {
     let mut pause = ReconnectBackoff::new();
+    let is_requester = matches!(wire.role, SocketRole::Requester { .. });
+    let mut is_noted = is_requester;
     loop {
         let ending = match PeerStream::connect(&address, &resolver).await {
             Ok(stream) => wire.follow(stream).await,
@@ -65,9 +67,12 @@ pub(super) async fn dial(wire: LinkParts, address: PublisherAddress, resolver: N
                 AttemptEnd::NotMade
             }
         };
-        let is_requester = matches!(wire.role, SocketRole::Requester { .. });
         if is_requester && ending != AttemptEnd::NotMade {
             return;
+        }
+        if ending == AttemptEnd::NotMade && !is_noted {
+            is_noted = true;
+            wire.mailbox.not_reached();
         }
         sleep(pause.after(ending)).await;
     }

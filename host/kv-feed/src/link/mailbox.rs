@@ -13,6 +13,8 @@ use crate::zmtp::{FRAME_COST, Fault};
 /// Event on a link's connections; notes are in order.
 #[derive(Debug)]
 pub(crate) enum LinkNote {
+    /// The first attempt to connect has failed.
+    NotReached,
     /// A connection is established. `beside`: another one already was.
     Connected { beside: bool },
     /// A message was received.
@@ -123,6 +125,11 @@ impl FeedMailbox {
 
     pub(super) fn allowance(&self) -> &FeedBudget {
         &self.allowance
+    }
+
+    /// Records that an attempt to connect has failed, once in the life of a link.
+    pub(super) fn not_reached(&self) {
+        self.push(MemoryCharge::default(), |_| Some(LinkNote::NotReached));
     }
 
     /// Records an established connection.

@@ -1,5 +1,7 @@
 //! Following a publisher that behaves as vLLM's and SGLang's do, or loses messages.
 
+use std::net::TcpListener;
+
 use kv_feed::{Endpoint, FeedError, FeedSpec, FeedState, KvFeeds, MAX_FEEDS};
 use routing::DpRank;
 
@@ -275,6 +277,29 @@ fn a_feed_whose_publisher_is_not_there_waits_and_a_wrong_endpoint_is_broken() {
     fixture.received_events(&mut publisher, "10");
     let states: Vec<FeedState> = fixture.feeds.status().iter().map(|status| status.state).collect();
     assert_eq!(states[..2], [FeedState::Connecting, FeedState::Broken]);
+}
+
+#[test]
+fn a_publisher_is_awaited_once_an_attempt_to_connect_has_failed() {
+    let mut publisher = Publisher::without_replay();
+    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fixture = Fixture::new();
+    let at = |address: String| FeedSpec {
+        endpoint: Endpoint::Connect(address),
+        ..publisher.spec()
+    };
+    let feeds = [
+        at(format!("tcp://{}", deaf.local_addr().unwrap())),
+        at("tcp://127.0.0.1:1".to_owned()),
+    ];
+    fixture.feeds.replace(feeds.to_vec(), Vec::new());
+    let _connection = deaf.accept().unwrap();
+    eventually(
+        &mut publisher,
+        || fixture.feeds.status()[1].reason.is_awaited,
+        || format!("{:?}", fixture.feeds.status()),
+    );
+    assert!(!fixture.feeds.status()[0].reason.is_awaited);
 }
 
 #[test]

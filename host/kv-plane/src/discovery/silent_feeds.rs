@@ -129,6 +129,7 @@ mod tests {
                 lasted: Duration::ZERO,
                 next_try: None,
                 is_unanswered: false,
+                is_awaited: false,
             },
         }
     }
