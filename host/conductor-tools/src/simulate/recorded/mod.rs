@@ -301,6 +301,8 @@ fn block_tokens(pool: &LoggedPool, facts: &PartFacts) -> anyhow::Result<u32> {
 }
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod tests {
     use simulator::WorkerIdentity;
 
