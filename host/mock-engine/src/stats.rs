@@ -19,6 +19,8 @@ pub struct MockStats {
     pub waiting: u64,
     /// Requests among those with blocks reserved for KV cache that has not arrived.
     pub transfers_waiting: u64,
+    /// Running and queued requests whose client has disconnected.
+    pub abandoned: u64,
     /// Blocks of finished prompts kept for another engine (part of `blocks_used`).
     pub pinned_blocks: u64,
     /// Prompt tokens of started requests.

@@ -39,6 +39,13 @@ impl Scheduler {
         blocks.len() as u64
     }
 
+    /// Returns the number of unfinished sequences whose clients have disconnected.
+    pub(super) fn abandoned(&self) -> u64 {
+        let queued = self.waiting.iter().chain(&self.receiving).chain(&self.arrived);
+        let all = queued.chain(&self.decoding).chain(&self.prefilling);
+        all.filter(|sequence| sequence.client_left()).count() as u64
+    }
+
     /// Frees kept blocks. Unknown ids are from before a restart.
     pub(crate) fn release_kept(&mut self, id: u64) {
         if let Some(blocks) = self.kept.remove(&id) {

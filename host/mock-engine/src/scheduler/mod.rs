@@ -138,6 +138,7 @@ impl Scheduler {
             running: self.decoding.len() as u64 + u64::from(self.prefilling.is_some()),
             waiting: (self.waiting.len() + self.receiving.len() + self.arrived.len()) as u64,
             transfers_waiting: self.receiving.len() as u64,
+            abandoned: self.abandoned(),
             pinned_blocks: self.pinned_blocks(),
             blocks_held: self.cache.held() as u64,
             blocks_used: self.cache.used() as u64,

@@ -11,8 +11,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
 
-/// Timeout of a bootstrap query, in real time: the server is on this machine.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a bootstrap query, in real time. The server is on this machine: only a refused or closed connection means
+/// that it is down, and a slow answer means a slow machine.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// Largest directory.
 const MAX_DIRECTORY: usize = 1 << 20;
 

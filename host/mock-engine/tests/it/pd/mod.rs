@@ -6,7 +6,9 @@ mod nixl;
 mod sglang;
 mod store;
 
-use std::time::Duration;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mock_engine::{Fabric, MockConfig, MockEngine, PdConfig, PdDialect, PdRole};
 use serde_json::{Value, json};
@@ -18,9 +20,11 @@ use crate::{DEADLINE, eventually, instant, start};
 pub(crate) const PATH: &str = "/v1/completions";
 /// Speed of the pairs as a multiple of real time.
 const SCALE: f64 = 200.0;
-/// Engine time that either side of a concurrent pair waits for the other, in seconds.
+/// Engine time in seconds that either side waits for the other, and that blocks are kept: longer than any test.
+const ENDLESS: f64 = 1e5;
+/// Engine time that either side of a [`brief`] concurrent pair waits for the other, in seconds.
 const ABORT: f64 = 120.0;
-/// Engine time that blocks are kept by nixl, in seconds.
+/// Engine time that blocks are kept by a [`brief`] nixl, in seconds.
 const LEASE: f64 = 60.0;
 
 /// One prefill engine and one decode engine.
@@ -36,8 +40,8 @@ fn scaled(seconds: f64) -> Duration {
 
 fn half(role: PdRole, dialect: PdDialect, fabric: &Fabric) -> MockConfig {
     let pd = PdConfig {
-        abort_timeout: Duration::from_secs_f64(ABORT),
-        lease: Duration::from_secs_f64(LEASE),
+        abort_timeout: Duration::from_secs_f64(ENDLESS),
+        lease: Duration::from_secs_f64(ENDLESS),
         ..PdConfig::new(role, dialect, fabric)
     };
     MockConfig {
@@ -64,10 +68,29 @@ async fn pair_of(dialect: PdDialect, change: impl Fn(&mut MockConfig)) -> Pair {
     }
 }
 
+/// Sets timeouts that a test can wait for.
+fn brief(config: &mut MockConfig) {
+    let pd = config.pd.as_mut().expect("a half");
+    pd.abort_timeout = Duration::from_secs_f64(ABORT);
+    pd.lease = Duration::from_secs_f64(LEASE);
+}
+
 impl Pair {
+    /// Returns `true` if nothing is left on either engine.
+    fn is_idle(&self) -> bool {
+        self.p.stats().is_idle() && self.d.stats().is_idle()
+    }
+
+    /// Starts another decode engine with [`brief`] timeouts.
+    async fn impatient_decode(&self) -> MockEngine {
+        let mut config = self.d.config().clone();
+        brief(&mut config);
+        start(config).await
+    }
+
     /// Waits until nothing is left on either engine.
     async fn idle(&self) {
-        eventually("idle", || self.p.stats().is_idle() && self.d.stats().is_idle()).await;
+        eventually("idle", || self.is_idle()).await;
     }
 }
 
@@ -75,6 +98,51 @@ impl Pair {
 fn slow_prefill(config: &mut MockConfig) {
     config.cost.prefill_token_ms = 4_000.0;
     config.chunk_tokens = Some(1);
+}
+
+/// Stopped clock of the test and its engines, which only [`Self::advance`] moves.
+struct StoppedClock {
+    _held: SyncSender<()>,
+}
+
+impl StoppedClock {
+    fn new() -> Self {
+        let (held, dropped) = sync_channel::<()>(0);
+        // A paused clock moves by itself unless something blocks.
+        TaskTracker::new().spawn_blocking(move || dropped.recv());
+        tokio::time::pause();
+        Self { _held: held }
+    }
+
+    /// Lets so many seconds of engine time pass, and a millisecond: timers are no finer.
+    async fn advance(&self, seconds: f64) {
+        tokio::time::advance(scaled(seconds) + Duration::from_millis(1)).await;
+    }
+
+    /// Polls until `reached`, while the clock stands still.
+    async fn eventually(&self, what: &str, mut reached: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !reached() {
+            assert!(begun.elapsed() < DEADLINE, "never: {what}");
+            self.pass_real_time().await;
+        }
+    }
+
+    /// Lets so many seconds of engine time pass at once, again and again until `reached`.
+    async fn advance_until(&self, what: &str, seconds: f64, mut reached: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !reached() {
+            assert!(begun.elapsed() < DEADLINE, "never: {what}");
+            self.advance(seconds).await;
+            self.pass_real_time().await;
+        }
+    }
+
+    /// Lets connections and tasks proceed.
+    async fn pass_real_time(&self) {
+        let pause = TaskTracker::new().spawn_blocking(|| thread::sleep(Duration::from_millis(1)));
+        pause.await.expect("no panic");
+    }
 }
 
 fn body(prompt: &[u32]) -> Value {

@@ -7,8 +7,8 @@ use mock_engine::{MockConfig, MockEngine, PdDialect};
 use serde_json::{Value, json};
 
 use super::{
-    ABORT, PATH, Pair, alone, background, body, cached, check_failed, pair, pair_of, prompt, scaled, send,
-    slow_prefill, text_of, with,
+    ABORT, ENDLESS, PATH, Pair, StoppedClock, alone, background, body, brief, cached, check_failed, pair,
+    pair_of, prompt, scaled, send, slow_prefill, text_of, with,
 };
 use crate::client::{Reply, open_url, whole};
 use crate::{capture, eventually};
@@ -110,13 +110,16 @@ async fn either_leg_may_come_first() {
 
 #[tokio::test]
 async fn a_decode_alone_fails_and_a_prefill_alone_stays_pinned_until_the_timeout() {
-    let pair = mooncake().await;
+    let request = body(&prompt(1));
+    let lasting = mooncake().await;
+    assert_eq!(send(&lasting.p, &prefill(&request, "b")).await.status, 200);
+    assert_eq!(lasting.p.stats().pinned_blocks, 3);
+    let pair = pair_of(PdDialect::Mooncake, brief).await;
     let begun = Instant::now();
-    check_failed(&send(&pair.d, &decode(&pair.p, &body(&prompt(1)), "a")).await);
+    check_failed(&send(&pair.d, &decode(&pair.p, &request, "a")).await);
     assert!(begun.elapsed() >= scaled(ABORT));
     let begun = Instant::now();
-    assert_eq!(send(&pair.p, &prefill(&body(&prompt(1)), "b")).await.status, 200);
-    assert_eq!(pair.p.stats().pinned_blocks, 3);
+    assert_eq!(send(&pair.p, &prefill(&request, "b")).await.status, 200);
     pair.idle().await;
     assert!(begun.elapsed() >= scaled(ABORT));
 }
@@ -145,7 +148,7 @@ async fn a_wrong_engine_or_a_bootstrap_server_that_is_down_fails_soon() {
 
 #[tokio::test]
 async fn a_decode_without_a_transfer_id_hangs_and_keeps_its_blocks() {
-    let pair = mooncake().await;
+    let pair = pair_of(PdDialect::Mooncake, brief).await;
     let hangs = background(&pair.d, &spoilt(&pair.p, "transfer_id", None));
     eventually("waiting", || pair.d.stats().transfers_waiting == 1).await;
     check_failed(&send(&pair.d, &decode(&pair.p, &body(&prompt(1)), "never")).await);
@@ -161,6 +164,7 @@ async fn a_decode_without_a_transfer_id_hangs_and_keeps_its_blocks() {
 #[tokio::test]
 async fn a_first_token_that_stops_is_not_handed_over() {
     let pair = mooncake().await;
+    let impatient = pair.impatient_decode().await;
     pair.p.faults().stop_at_first_token(true);
     let request = json!({"prompt": prompt(1), "max_tokens": 3});
     let stops = with(request.clone(), json!({"stop": ["x"], "ignore_eos": true}));
@@ -168,7 +172,7 @@ async fn a_first_token_that_stops_is_not_handed_over() {
         let first = send(&pair.p, &prefill(spoilt, transfer)).await.json();
         assert_eq!(first["choices"][0]["finish_reason"], "stop");
         assert_eq!(pair.p.stats().pinned_blocks, 0);
-        check_failed(&send(&pair.d, &decode(&pair.p, &request, transfer)).await);
+        check_failed(&send(&impatient, &decode(&pair.p, &request, transfer)).await);
     }
     let guarded = with(request.clone(), json!({"ignore_eos": true, "stop": []}));
     assert_eq!(
@@ -179,43 +183,59 @@ async fn a_first_token_that_stops_is_not_handed_over() {
     pair.idle().await;
 }
 
+/// Returns `true` once the prefill is computed and the decode waits for it.
+fn both_at_it(pair: &Pair) -> bool {
+    pair.p.stats().running == 1 && pair.d.stats().transfers_waiting == 1
+}
+
 #[tokio::test]
 async fn an_aborted_prefill_frees_itself_at_once_and_the_decode_only_at_the_timeout() {
     let pair = pair_of(PdDialect::Mooncake, slow_prefill).await;
+    let clock = StoppedClock::new();
     let request = body(&prompt(1));
-    let begun = Instant::now();
     let legs = [
         background(&pair.p, &prefill(&request, "t")),
         background(&pair.d, &decode(&pair.p, &request, "t")),
     ];
-    eventually("both at it", || {
-        pair.p.stats().running == 1 && pair.d.stats().transfers_waiting == 1
-    })
-    .await;
+    clock.eventually("both at it", || both_at_it(&pair)).await;
     legs.into_iter().for_each(super::Leg::leave);
-    eventually("the prefill is free", || pair.p.stats().cancelled == 1).await;
+    let both = || (pair.p.stats().abandoned, pair.d.stats().abandoned) == (1, 1);
+    clock.eventually("both have left", both).await;
+    // The end of the step.
+    clock.advance(4.0).await;
+    clock
+        .eventually("the prefill is free", || pair.p.stats().cancelled == 1)
+        .await;
     assert!(pair.p.stats().is_idle());
+    clock.advance(0.9 * ENDLESS).await;
+    clock.pass_real_time().await;
     assert_eq!(pair.d.stats().blocks_used, 3);
-    pair.idle().await;
-    assert!(begun.elapsed() >= scaled(ABORT));
+    clock
+        .advance_until("idle", 0.002 * ENDLESS, || pair.is_idle())
+        .await;
     assert_eq!((pair.d.stats().cancelled, pair.d.stats().failed), (1, 0));
 }
 
 #[tokio::test]
 async fn an_aborted_decode_is_free_as_soon_as_its_prefill_is_done() {
     let pair = pair_of(PdDialect::Mooncake, slow_prefill).await;
+    let clock = StoppedClock::new();
     let request = body(&prompt(1));
     let prefill = background(&pair.p, &prefill(&request, "t"));
     let decode = background(&pair.d, &decode(&pair.p, &request, "t"));
-    eventually("both at it", || {
-        pair.p.stats().running == 1 && pair.d.stats().transfers_waiting == 1
-    })
-    .await;
-    let begun = Instant::now();
+    clock.eventually("both at it", || both_at_it(&pair)).await;
     decode.leave();
+    clock
+        .eventually("the decode has left", || pair.d.stats().abandoned == 1)
+        .await;
+    clock.advance(40.0).await;
+    clock
+        .eventually("computed", || pair.p.stats().completed == 1)
+        .await;
     assert_eq!(prefill.reply().await.status, 200);
-    pair.idle().await;
-    assert!(begun.elapsed() < scaled(ABORT));
+    // The transfer takes less than a millisecond.
+    clock.advance_until("idle", 0.2, || pair.is_idle()).await;
+    assert_eq!(pair.d.stats().cancelled, 1);
 }
 
 #[tokio::test]
@@ -260,15 +280,16 @@ async fn a_decode_that_leaves_the_queue_frees_the_prefill_and_one_that_is_refuse
 #[tokio::test]
 async fn a_transfer_is_there_once() {
     let pair = mooncake().await;
+    let impatient = pair.impatient_decode().await;
     let request = body(&prompt(1));
     send(&pair.p, &prefill(&request, "t")).await;
     assert_eq!(send(&pair.d, &decode(&pair.p, &request, "t")).await.status, 200);
-    check_failed(&send(&pair.d, &decode(&pair.p, &request, "t")).await);
+    check_failed(&send(&impatient, &decode(&pair.p, &request, "t")).await);
 }
 
 #[tokio::test]
 async fn several_prompts_fail_and_stay_pinned_for_good() {
-    let pair = mooncake().await;
+    let pair = pair_of(PdDialect::Mooncake, brief).await;
     let batch = with(body(&prompt(1)), json!({"prompt": [prompt(1), prompt(2)]}));
     assert_eq!(send(&pair.p, &prefill(&batch, "t")).await.status, 200);
     check_failed(&send(&pair.d, &decode(&pair.p, &batch, "t")).await);
@@ -282,7 +303,7 @@ async fn several_prompts_fail_and_stay_pinned_for_good() {
 #[tokio::test]
 async fn a_rank_is_an_engine_of_its_own() {
     let pair = pair_of(PdDialect::Mooncake, |config: &mut MockConfig| config.dp_ranks = 2).await;
-    let request = body(&prompt(1));
+    let (request, impatient) = (body(&prompt(1)), pair.impatient_decode().await);
     let beyond = ranked(&pair.p, "2", &prefill(&request, "t")).await;
     assert_eq!(beyond.status, 400);
     let message = beyond.json()["error"]["message"].clone();
@@ -294,5 +315,5 @@ async fn a_rank_is_an_engine_of_its_own() {
     leg["kv_transfer_params"]["remote_engine_id"] = directory["1"]["engine_id"].clone();
     assert_eq!(send(&pair.d, &leg).await.status, 200);
     assert_eq!(ranked(&pair.p, "1", &prefill(&request, "u")).await.status, 200);
-    check_failed(&send(&pair.d, &decode(&pair.p, &request, "u")).await);
+    check_failed(&send(&impatient, &decode(&pair.p, &request, "u")).await);
 }

@@ -6,8 +6,8 @@ use mock_engine::{MockConfig, PdDialect};
 use serde_json::{Value, json};
 
 use super::{
-    LEASE, Pair, alone, background, body, cached, check_failed, pair, pair_of, prompt, scaled, send, text_of,
-    with,
+    LEASE, Pair, alone, background, body, brief, cached, check_failed, pair, pair_of, prompt, scaled, send,
+    text_of, with,
 };
 use crate::client::post;
 use crate::{capture, eventually};
@@ -95,7 +95,7 @@ async fn a_decode_answers_as_one_engine_would_and_frees_the_prefill() {
 
 #[tokio::test]
 async fn blocks_that_no_one_fetches_are_kept_for_the_lease() {
-    let pair = nixl().await;
+    let pair = pair_of(PdDialect::Nixl, brief).await;
     let begun = Instant::now();
     prefilled(&pair, &body(&prompt(1))).await;
     eventually("free", || pair.p.stats().is_idle()).await;
@@ -104,7 +104,7 @@ async fn blocks_that_no_one_fetches_are_kept_for_the_lease() {
 
 #[tokio::test]
 async fn a_decode_whose_prefill_is_gone_fails_after_a_while() {
-    let pair = nixl().await;
+    let pair = pair_of(PdDialect::Nixl, brief).await;
     let request = body(&prompt(1));
     let mut foreign = prefilled(&pair, &request).await;
     foreign["remote_engine_id"] = "nope".into();
@@ -164,7 +164,7 @@ async fn a_decode_without_a_field_hangs_and_keeps_its_blocks() {
 async fn a_prefill_that_dies_while_it_is_read_fails_the_decode() {
     let pair = pair_of(PdDialect::Nixl, |config: &mut MockConfig| {
         let pd = config.pd.as_mut().expect("a half");
-        pd.transfer_ms_per_1k_tokens = 1e6;
+        pd.transfer_ms_per_1k_tokens = 1e9;
     })
     .await;
     let request = body(&prompt(1));
@@ -192,11 +192,13 @@ async fn a_handshake_can_be_used_twice() {
 
 #[tokio::test]
 async fn a_prefill_of_several_choices_keeps_both_sides_for_the_lease() {
-    let pair = nixl().await;
-    let request = body(&prompt(1));
+    let (request, two) = (body(&prompt(1)), with(body(&prompt(1)), json!({"n": 2})));
+    let lasting = nixl().await;
+    prefilled(&lasting, &two).await;
+    assert_eq!(lasting.p.stats().pinned_blocks, 6 - 2);
+    let pair = pair_of(PdDialect::Nixl, brief).await;
     let begun = Instant::now();
-    let params = prefilled(&pair, &with(request.clone(), json!({"n": 2}))).await;
-    assert_eq!(pair.p.stats().pinned_blocks, 6 - 2);
+    let params = prefilled(&pair, &two).await;
     let answer = send(&pair.d, &decode(&request, params)).await;
     assert_eq!(answer.status, 200);
     assert!(begun.elapsed() >= scaled(LEASE));
@@ -226,10 +228,9 @@ async fn a_batch_hands_over_one_prompt_only() {
     assert_eq!(params["remote_num_tokens"], 10);
     let answer = send(&pair.d, &decode(&body(&prompt(1)), params)).await;
     assert_eq!(answer.status, 200);
-    eventually("one is left", || {
-        pair.p.stats().pinned_blocks == 3 || pair.p.stats().is_idle()
-    })
-    .await;
+    eventually("one is left", || pair.p.stats().pinned_blocks == 3).await;
+    let pair = pair_of(PdDialect::Nixl, brief).await;
+    prefilled(&pair, &batch).await;
     pair.idle().await;
 }
 

@@ -7,7 +7,8 @@ use mock_engine::{MockEngine, PdDialect};
 use serde_json::{Value, json};
 
 use super::{
-    ABORT, Pair, alone, background, body, cached, check_failed, pair, prompt, scaled, send, text_of, with,
+    ABORT, Pair, alone, background, body, brief, cached, check_failed, pair, pair_of, prompt, scaled, send,
+    text_of, with,
 };
 use crate::client::{open_url, whole};
 use crate::eventually;
@@ -93,7 +94,7 @@ async fn streams_and_batches_meet_too() {
 
 #[tokio::test]
 async fn a_leg_alone_fails_at_the_timeout() {
-    let pair = sglang().await;
+    let pair = pair_of(PdDialect::Sglang, brief).await;
     for engine in [&pair.p, &pair.d] {
         let begun = Instant::now();
         check_failed(&send(engine, &meeting(&pair.p, &body(&prompt(1)), 3)).await);
