@@ -1,31 +1,36 @@
 //! Starting, stopping, leaving, time.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use http::Method;
 use http_body_util::BodyExt;
 use mock_engine::{CostModel, MockConfig, MockEngine, StartError};
 use serde_json::json;
+use tokio::net::TcpSocket;
 
 use crate::client::{complete, get, open, post};
 use crate::{eventually, instant, slow, start};
 
+/// Takes a free port, on which an engine can listen and which the system gives to nobody else.
+fn held_port() -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("it is reused");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    let port = socket.local_addr().expect("an address").port();
+    (socket, port)
+}
+
 #[tokio::test]
 async fn a_stopped_engine_leaves_its_ports_to_the_next() {
-    let first = start(instant()).await;
-    let port = |endpoint: &str| {
-        endpoint
-            .rsplit(':')
-            .next()
-            .and_then(|port| port.parse().ok())
-            .expect("a port")
-    };
+    let held = [held_port(), held_port(), held_port()];
     let ports = MockConfig {
-        port: first.http_addr().port(),
-        kv_events_port: port(first.kv_events()),
-        kv_replay_port: port(first.kv_replay()),
+        port: held[0].1,
+        kv_events_port: held[1].1,
+        kv_replay_port: held[2].1,
         ..instant()
     };
+    let first = start(ports.clone()).await;
     complete(&first, &[1; 9], 1).await;
     let taken = MockEngine::start(ports.clone()).await;
     assert!(matches!(taken, Err(StartError::Listen { .. })));
@@ -36,7 +41,8 @@ async fn a_stopped_engine_leaves_its_ports_to_the_next() {
 
 #[tokio::test]
 async fn a_dropped_engine_ends_too() {
-    let engine = start(instant()).await;
+    let (_held, port) = held_port();
+    let engine = start(MockConfig { port, ..instant() }).await;
     let faults = engine.faults().clone();
     let address = engine.http_addr();
     drop(engine);
@@ -51,6 +57,7 @@ async fn a_dropped_engine_ends_too() {
 async fn a_client_that_leaves_cancels_its_request() {
     let engine = start(MockConfig {
         time_scale: 10.0,
+        block_size: 1024,
         ..slow()
     })
     .await;
@@ -58,7 +65,7 @@ async fn a_client_that_leaves_cancels_its_request() {
     let answer = open(&engine, Method::POST, "/v1/completions", body.to_string()).await;
     let mut body = answer.expect("an answer").into_body();
     body.frame().await.expect("a token").expect("a frame");
-    assert_eq!((engine.stats().running, engine.stats().blocks_used), (1, 2));
+    assert_eq!((engine.stats().running, engine.stats().blocks_used), (1, 1));
     drop(body);
     eventually("cancelled", || engine.stats().cancelled == 1).await;
     assert_eq!((engine.stats().in_flight(), engine.stats().blocks_used), (0, 0));
