@@ -233,3 +233,48 @@ impl Client {
 fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    use super::*;
+    use crate::readiness::Waiting;
+
+    /// Reads until the outcome is known, or the first byte of the body where `first_byte` is set.
+    fn read(client: &mut Client, readiness: &Readiness, first_byte: bool) -> Outcome {
+        let mut scratch = [0; 4096];
+        loop {
+            match client.ready(&mut scratch, readiness) {
+                Outcome::Pending if first_byte && client.is_streaming() => return Outcome::Pending,
+                Outcome::Pending => thread::yield_now(),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_byte_of_a_stream_is_earlier_than_its_end() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let target = Loopback::port(listener.local_addr().unwrap().port());
+        let readiness = Readiness::new(Waiting::Sleep).unwrap();
+        let mut client = Client::new(0, target);
+        client.connect(&readiness).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        assert!(matches!(
+            client.send(b"GET / HTTP/1.1\r\n\r\n", Instant::now(), &readiness),
+            Outcome::Pending
+        ));
+        server
+            .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\ndata:\n\r\n")
+            .unwrap();
+        assert!(matches!(read(&mut client, &readiness, true), Outcome::Pending));
+        thread::sleep(Duration::from_millis(1));
+        server.write_all(b"0\r\n\r\n").unwrap();
+        let Outcome::Answered(answer) = read(&mut client, &readiness, false) else {
+            panic!("the stream has ended");
+        };
+        assert!(answer.streamed && answer.first_byte + Duration::from_millis(1) <= answer.latency);
+    }
+}

@@ -47,10 +47,21 @@ pub struct Plan {
     pub warm_up: Duration,
     /// Length of the measured window.
     pub window: Duration,
+    /// What the window lasts longer for.
+    pub least: Least,
     /// After so long a request counts as failed and its connection is replaced.
     pub patience: Duration,
     /// Behaviour while no answer is there.
     pub waiting: Waiting,
+}
+
+/// Least contents of a measured window, which stays open until they are there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Least {
+    /// Number of answers, tokens and failures.
+    pub events: u64,
+    /// Number of streams that have begun and not ended.
+    pub open_streams: u64,
 }
 
 /// A moment of a run that its caller may want to read clocks at.
@@ -78,13 +89,13 @@ pub fn run(plan: &Plan, mut edge: impl FnMut(Edge) -> Result<()>, stop: impl Fn(
     );
     let mut run = Run::new(plan)?;
     let opens = run.started + plan.warm_up;
-    run.until(opens, &stop)?;
+    run.until(opens, Least::default(), &stop)?;
     run.report = Report::default();
     edge(Edge::Opens)?;
     let opened = Instant::now();
-    run.until(opened + plan.window, &stop)?;
+    run.until(opened + plan.window, plan.least, &stop)?;
     run.report.elapsed = opened.elapsed();
-    run.report.open_streams = run.clients.iter().filter(|client| client.is_streaming()).count() as u64;
+    run.report.open_streams = run.open_streams();
     edge(Edge::Closes)?;
     run.report.unanswered = run.overdue_at(Instant::now());
     Ok(run.report)
@@ -124,13 +135,14 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Keeps the load up until `end`.
-    fn until(&mut self, end: Instant, stop: impl Fn() -> bool) -> Result<()> {
+    /// Keeps the load up until `end` has come and the report has at least these contents.
+    fn until(&mut self, end: Instant, least: Least, stop: impl Fn() -> bool) -> Result<()> {
         let mut ready = Vec::new();
         self.sweep(self.swept);
         loop {
             let now = Instant::now();
-            if now >= end {
+            let is_over = now >= end;
+            if is_over && self.report.events() >= least.events && self.open_streams() >= least.open_streams {
                 return Ok(());
             }
             if now >= self.swept + SWEEP {
@@ -138,7 +150,8 @@ impl<'a> Run<'a> {
                 self.sweep(now);
             }
             self.issue(now);
-            let until = end.min(self.swept + SWEEP);
+            let sweep = self.swept + SWEEP;
+            let until = if is_over { sweep } else { sweep.min(end) };
             let until = self
                 .next_due()
                 .filter(|_| !self.idle.is_empty())
@@ -231,6 +244,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Returns the number of streams that have begun and not ended.
+    fn open_streams(&self) -> u64 {
+        self.clients.iter().filter(|client| client.is_streaming()).count() as u64
+    }
+
     /// Counts requests due by `now` and not answered: those under way, and in an open loop those not even sent.
     fn overdue_at(&self, now: Instant) -> u64 {
         let under_way = self
@@ -243,5 +261,46 @@ impl<'a> Run<'a> {
             .rate
             .map_or(0, |rate| ((now - self.started).as_secs_f64() * rate) as u64);
         under_way + due.saturating_sub(self.issued)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn an_open_loop_sends_each_request_when_it_is_due() {
+        // Connections wait in its queue, and no request is answered.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let plan = Plan {
+            target: Loopback::port(listener.local_addr().unwrap().port()),
+            prompt: PromptForm::Chat,
+            body_bytes: 0,
+            stream: None,
+            connections: 8,
+            rate: Some(100.0),
+            bursts: false,
+            warm_up: Duration::ZERO,
+            window: Duration::ZERO,
+            least: Least::default(),
+            patience: Duration::from_secs(3_600),
+            waiting: Waiting::Sleep,
+        };
+        let mut run = Run::new(&plan).unwrap();
+        run.sweep(run.started);
+        for (micros, issued) in [(0, 1), (9_999, 1), (10_000, 2), (39_999, 4), (1_000_000, 8)] {
+            let now = run.started + Duration::from_micros(micros);
+            run.issue(now);
+            assert_eq!(run.issued, issued, "{micros} us after the start");
+            let due = run.next_due().unwrap() - run.started;
+            assert_eq!(due.as_millis(), u128::from(issued) * 10);
+        }
+        // 101 are due by then: 8 are under way, and the others have no connection.
+        assert_eq!(
+            run.overdue_at(run.started + Duration::from_micros(1_000_001)),
+            8 + 92
+        );
     }
 }

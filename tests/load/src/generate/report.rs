@@ -72,6 +72,11 @@ impl Report {
         self.first_byte.record(answer.first_byte);
     }
 
+    /// Returns the number of answers, tokens and failures.
+    pub(super) fn events(&self) -> u64 {
+        self.requests + self.tokens + self.errors.total()
+    }
+
     /// Returns the requests answered per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
