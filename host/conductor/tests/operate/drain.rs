@@ -33,11 +33,7 @@ async fn a_worker_is_drained_and_resumed() {
 
 #[tokio::test]
 async fn a_worker_of_several_ranks_is_drained_by_its_name_until_none_has_requests() {
-    let fleet = Fleet::start(1, |_, config| {
-        config.dp_ranks = 2;
-        config.cost.decode_step_ms = 20.0;
-    });
-    let fleet = fleet.await.unwrap();
+    let fleet = Fleet::start(1, |_, config| config.dp_ranks = 2).await.unwrap();
     let toml = format!(
         "[[pools.chat.workers]]\nname = \"w0\"\nurl = \"{}\"\nkv-events = \"off\"\n\
          data-parallel = {{ ranks = 2 }}\n{}",
@@ -51,12 +47,14 @@ async fn a_worker_of_several_ranks_is_drained_by_its_name_until_none_has_request
             workers(page).iter().all(|worker| worker["health"] == "ok")
         })
         .await;
-    // One request at each rank.
+    // One request at each rank, until the first command has ended.
+    let faults = fleet.engines[0].faults();
+    faults.hold_answers();
     let mut sent = JoinSet::new();
     for prompt in ["hello", "bye"] {
         let client = router.client.clone();
         sent.spawn(async move {
-            let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 120, "ignore_eos": true });
+            let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 });
             client.post("/v1/completions", &body).await.unwrap().status
         });
     }
@@ -72,6 +70,7 @@ async fn a_worker_of_several_ranks_is_drained_by_its_name_until_none_has_request
         (1, true),
         "{left:?}"
     );
+    faults.clear();
     let drained = at(&router, &["drain", "w0@1", "--wait"]).await;
     assert_eq!(drained.code, 0, "{drained:?}");
     assert!(sent.join_all().await.iter().all(|status| *status == 200));
