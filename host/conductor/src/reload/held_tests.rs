@@ -113,15 +113,20 @@ impl Scenario {
             go: Mutex::new(goes),
         }));
         let status = reloader.status.clone();
-        let (commands, _) = reloader.spawn(stop.clone()).unwrap();
-        Self {
+        // Only commands start rounds: the thread never finds by itself what a test has just written.
+        let (commands, _) = reloader.spawn_unwatched(stop.clone()).unwrap();
+        let scenario = Self {
             folder,
             commands,
             status,
             begun: has_begun,
             go,
             _running: stop.drop_guard(),
-        }
+        };
+        // After it, no round of the start is to come.
+        let started = scenario.send(ReloadCommand::Reload).await.unwrap();
+        assert!(!started.outcome.has_changes(), "{:?}", started.outcome);
+        scenario
     }
 
     fn write(&self, file: &str, bytes: impl AsRef<[u8]>) {

@@ -18,6 +18,8 @@ const QUIET: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The next look at a file that seemed half-written.
 const UNSETTLED: Duration = Duration::from_millis(100);
+/// Interval of a thread that does not look at files by itself.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 impl Reloader {
     /// Starts the thread, which ends soon after `stop` is cancelled. Returns the sender of its commands.
@@ -25,8 +27,26 @@ impl Reloader {
     /// # Errors
     /// The system's error if it cannot start a thread.
     pub(crate) fn spawn(
+        self,
+        stop: CancellationToken,
+    ) -> io::Result<(SyncSender<ReloadCommand>, JoinHandle<()>)> {
+        self.spawn_watching(stop, Some(POLL_EVERY))
+    }
+
+    /// Starts the thread without a watch of the files: a changed file causes no round.
+    #[cfg(test)]
+    pub(super) fn spawn_unwatched(
+        self,
+        stop: CancellationToken,
+    ) -> io::Result<(SyncSender<ReloadCommand>, JoinHandle<()>)> {
+        self.spawn_watching(stop, None)
+    }
+
+    /// Watches the files, and looks at them in this interval, if there is one.
+    fn spawn_watching(
         mut self,
         stop: CancellationToken,
+        poll_every: Option<Duration>,
     ) -> io::Result<(SyncSender<ReloadCommand>, JoinHandle<()>)> {
         let (commands, received) = sync_channel(16);
         self.library.load_behind(waker(&commands))?;
@@ -37,23 +57,26 @@ impl Reloader {
         // Sources may have answered before.
         waker(&commands)();
         let watched = waker(&commands);
-        let thread = std::thread::Builder::new()
-            .name("reload".into())
-            .spawn(move || self.run(watched, &received, &stop))?;
+        let thread = std::thread::Builder::new().name("reload".into()).spawn(move || {
+            let watch = poll_every.map(|_| FileWatch::start(watched));
+            self.run(watch, poll_every.unwrap_or(NEVER), &received, &stop);
+        })?;
         Ok((commands, thread))
     }
 
     fn run(
         mut self,
-        wake: impl Fn() + Send + 'static,
+        mut watch: Option<FileWatch>,
+        poll_every: Duration,
         received: &Receiver<ReloadCommand>,
         stop: &CancellationToken,
     ) {
-        let mut watch = FileWatch::start(wake);
-        let mut pause = POLL_EVERY;
+        let mut pause = poll_every;
         let mut waiting = Vec::new();
         while !stop.is_cancelled() {
-            watch.set(&self.paths());
+            if let Some(watch) = &mut watch {
+                watch.set(&self.paths());
+            }
             // A timeout runs a round too: not every change is notified.
             let first = received.recv_timeout(pause).ok();
             let requested = collect(first, received, stop);
@@ -70,7 +93,7 @@ impl Reloader {
                 true => self.reload(),
                 false => self.round(Some(SystemTime::now())),
             };
-            pause = if seen.is_unsettled { UNSETTLED } else { POLL_EVERY };
+            pause = if seen.is_unsettled { UNSETTLED } else { poll_every };
             let round = RoundResult { outcome, seen };
             let requested = std::mem::take(&mut waiting).into_iter();
             waiting = requested

@@ -125,8 +125,11 @@ async fn a_route_change_whose_bytes_the_store_refuses_is_refused_with_the_reason
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The store's answer comes after the proposal.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let is_refused = || {
+        let view = handle.view();
+        view.followed().any(|(key, _)| view.refusal(&key).is_some())
+    };
+    until("the store refuses the bytes", is_refused).await;
     assert_eq!(handle.view().proposals(), 1);
     let follower = scenario.reloader.agreed.as_mut().unwrap();
     follower.age_staging(Duration::from_secs(61));
