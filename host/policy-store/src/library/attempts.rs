@@ -68,12 +68,12 @@ impl LoadAttempt {
 pub(super) struct LoadAttempts(BTreeMap<String, Vec<LoadAttempt>>);
 
 impl LoadAttempts {
-    /// Adds an attempt.
-    pub(super) fn add(&mut self, done: LoadFinished) {
+    /// Adds an attempt that ended `now`.
+    pub(super) fn add(&mut self, done: LoadFinished, now: Instant) {
         let attempts = self.0.entry(done.order.policy.clone()).or_default();
         let attempt = LoadAttempt {
             done,
-            ended: Instant::now(),
+            ended: now,
             is_used: Cell::new(true),
         };
         attempts.insert(0, attempt);

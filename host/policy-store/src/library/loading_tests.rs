@@ -42,6 +42,7 @@ struct Scenario {
     begun: Receiver<Digest>,
     go: SyncSender<Option<LoadError>>,
     loaded: Receiver<()>,
+    started: Instant,
 }
 
 const A: &str = "round-robin";
@@ -75,6 +76,7 @@ impl Scenario {
             begun: has_begun,
             go,
             loaded,
+            started: Instant::now(),
         }
     }
 
@@ -83,10 +85,10 @@ impl Scenario {
         self.look_after(0, wanted)
     }
 
-    /// Looks at the files as if that many seconds had passed.
+    /// Looks at the files as if that many seconds had passed since the start.
     fn look_after(&mut self, seconds: u64, wanted: Vec<WantedPolicy>) -> (Vec<String>, Vec<String>) {
         self.library
-            .begin_look_at(Instant::now() + Duration::from_secs(seconds));
+            .begin_look_at(self.started + Duration::from_secs(seconds));
         let prepared = self.library.prepare(wanted);
         let loading = prepared.loading().map(|policy| policy.wanted.name.clone());
         let loading = loading.collect();
@@ -280,13 +282,15 @@ fn a_compiler_that_the_machine_ended_is_started_again_after_a_pause() {
         scenario.look(vec![wanted("p", B)]);
         scenario.begins(B);
         scenario.fail(error);
+        // The first look finds the failure.
         for seconds in [0, 1, 29] {
             let seen = scenario.look_after(seconds, vec![wanted("p", B)]);
             assert_eq!(seen, (none(), none()), "{problem}, after {seconds} s");
         }
         scenario.in_force("p", A);
         let loading = if is_of_machine { only("p") } else { none() };
-        let seen = scenario.look_after(31, vec![wanted("p", B)]);
+        // The pause is longer where the failure took more than three seconds.
+        let seen = scenario.look_after(86_400, vec![wanted("p", B)]);
         assert_eq!(seen, (none(), loading), "{problem}");
         if is_of_machine {
             scenario.begins(B);
@@ -323,28 +327,31 @@ fn each_failure_of_a_compiler_is_tried_again_at_a_request_and_other_faults_are_n
 }
 
 #[test]
-fn the_pause_after_a_failed_compiler_grows_with_its_duration() {
-    let mut attempts = LoadAttempts::default();
-    let order = LoadOrder {
-        policy: "p".to_owned(),
-        digest: digest(B),
-        settings: PolicySettings::default(),
-    };
-    let late = ChildError::Time {
-        most: Duration::from_secs(300),
-    };
-    attempts.add(LoadFinished {
-        order,
-        bytes: None,
-        result: Err(Arc::new(PolicyProblem::Load(LoadError::Compiler(late)))),
-        took: Duration::from_secs(300),
-    });
-    let mut is_kept_after = |seconds| {
-        // Looks use it.
-        attempts.outcome(&wanted("p", B), &digest(B));
-        attempts.sweep(Instant::now() + Duration::from_secs(seconds));
-        attempts.has("p")
-    };
-    assert!(is_kept_after(2_900));
-    assert!(!is_kept_after(3_100));
+fn the_pause_after_a_failed_compiler_is_30_s_and_grows_with_its_duration() {
+    for (took, pause) in [(0, 30), (3, 30), (300, 3_000)] {
+        let mut attempts = LoadAttempts::default();
+        let order = LoadOrder {
+            policy: "p".to_owned(),
+            digest: digest(B),
+            settings: PolicySettings::default(),
+        };
+        let took = Duration::from_secs(took);
+        let late = ChildError::Time { most: took };
+        let ended = Instant::now();
+        let failed = LoadFinished {
+            order,
+            bytes: None,
+            result: Err(Arc::new(PolicyProblem::Load(LoadError::Compiler(late)))),
+            took,
+        };
+        attempts.add(failed, ended);
+        let mut is_kept_after = |seconds| {
+            // Looks use it.
+            attempts.outcome(&wanted("p", B), &digest(B));
+            attempts.sweep(ended + Duration::from_secs(seconds));
+            attempts.has("p")
+        };
+        assert!(is_kept_after(pause - 1), "{took:?}");
+        assert!(!is_kept_after(pause), "{took:?}");
+    }
 }

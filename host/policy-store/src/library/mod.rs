@@ -127,20 +127,20 @@ impl PolicyLibrary {
 
     fn begin_look_at(&mut self, now: Instant) {
         self.attempts.sweep(now);
-        self.take_finished();
+        self.take_finished(now);
     }
 
     /// Forgets the failures of compiler processes: the next [`PolicyLibrary::prepare`] starts them again.
     pub fn retry_compilers(&mut self) {
-        self.take_finished();
+        self.take_finished(Instant::now());
         self.attempts.forget_compilers();
     }
 
-    fn take_finished(&mut self) {
+    fn take_finished(&mut self, now: Instant) {
         let loading = self.loading.as_mut();
         let finished = loading.map(Loading::take_finished).unwrap_or_default();
         for finished in finished {
-            self.finish(finished);
+            self.finish(finished, now);
         }
     }
 
@@ -265,17 +265,17 @@ impl PolicyLibrary {
             return Outcome::Loading;
         }
         let finished = loading::run(&*self.loader, job);
-        self.finish(finished);
+        self.finish(finished, Instant::now());
         let outcome = self.attempts.outcome(wanted, &digest);
         outcome.unwrap_or(Outcome::Unsettled)
     }
 
     /// Keeps the result of an attempt. Its bytes are kept only if a rollback to it can be saved.
-    fn finish(&mut self, mut finished: LoadFinished) {
+    fn finish(&mut self, mut finished: LoadFinished, now: Instant) {
         if finished.result.is_err() || !(self.keeps_bytes || self.memory.folder().is_some()) {
             finished.bytes = None;
         }
-        self.attempts.add(finished);
+        self.attempts.add(finished, now);
     }
 
     /// Activates the prepared policies, and forgets all others.
