@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use harness::{Fleet, ProgramRun, TestRouter, eventually};
+use harness::{Fleet, ProgramRun, TestRouter, eventually, eventually_ok};
 use serde_json::{Value, json};
 
 /// Runs the binary beside the router, which lives in this process.
@@ -47,15 +47,34 @@ async fn fast_fleet() -> Fleet {
     fleet.await.unwrap()
 }
 
+/// Returns the prompt of a conversation's next turn. There are four conversations.
+fn prompt(number: usize) -> String {
+    (0..60 + number)
+        .map(|word| format!("topic{}word{word} ", number % 4))
+        .collect()
+}
+
 /// Sends a conversation's next turn, which goes back to the worker of its prefix.
 async fn complete(router: &TestRouter, number: usize) -> String {
-    let prompt: String = (0..60 + number)
-        .map(|word| format!("topic{}word{word} ", number % 4))
-        .collect();
-    let body = json!({ "model": "mock", "prompt": prompt, "max_tokens": 2 });
+    let body = json!({ "model": "mock", "prompt": prompt(number), "max_tokens": 2 });
     let answer = router.client.post("/v1/completions", &body).await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.header("x-request-id").to_owned()
+}
+
+/// Waits until the index has the prompt of a turn by a worker's events.
+async fn indexed(router: &TestRouter, number: usize) {
+    let body = json!({ "model": "mock", "pool": "chat", "prompt": prompt(number) });
+    eventually_ok("a worker has the prompt", || async {
+        let answer = router.admin.post("/admin/index/lookup", &body).await.unwrap();
+        let found = answer.json().unwrap();
+        let has_it = |worker: &Value| worker["live"] == true && worker["matched_blocks"] == found["blocks"];
+        let is_there = found["workers"]
+            .as_array()
+            .is_some_and(|workers| workers.iter().any(has_it));
+        is_there.then_some(()).ok_or_else(|| found.to_string())
+    })
+    .await;
 }
 
 async fn chat(router: &TestRouter, stream: bool) {
@@ -83,6 +102,10 @@ async fn a_days_decisions_repeat_bit_for_bit_and_other_policies_run_over_them() 
     let router = recording(&fleet, "columns = \"all\"").await;
     for number in 0..24 {
         complete(&router, number).await;
+        // The conversation's next turns find it.
+        if number < 4 {
+            indexed(&router, number).await;
+        }
         chat(&router, number % 2 == 0).await;
     }
     let log = router.path("decisions.jsonl");

@@ -157,13 +157,23 @@ impl Site {
     /// Sends chats until the shadow disagreed on one, and returns the id of the last.
     async fn chat_until_disagreed(&self) -> String {
         let client = &self.router.client;
-        for number in 0..100 {
+        for number in 0..100_u64 {
             // The prompts differ, so that no worker's cache attracts all of them.
             let messages = json!([{ "role": "user", "content": format!("{number} {}", prompt()) }]);
             let chat = json!({ "model": "mock", "max_tokens": 2, "messages": messages });
             let answer = client.post("/v1/chat/completions", &chat).await.unwrap();
             assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-            let trials = self.router.admin("/admin/trials").await.unwrap();
+            // The shadow decides after the answer.
+            let has_decided = |trials: &Value| {
+                let decisions = trials["shadows"][0]["decisions"].as_object();
+                let counts = decisions.into_iter().flatten().map(|(_, count)| count.as_u64());
+                let decided: u64 = counts.flatten().sum();
+                decided + trials["shadows"][0]["dropped"].as_u64().unwrap_or(0) > number
+            };
+            let trials = self
+                .router
+                .admin_shows("/admin/trials", "the shadow has decided", has_decided)
+                .await;
             if trials["shadows"][0]["disagreements"][0].is_object() {
                 return answer.header("x-request-id").to_owned();
             }
