@@ -3,10 +3,12 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use routing::WorkerId;
 
 use crate::link::{FeedNotifier, LinkReader};
+use crate::recovery::FIRST_LOOK;
 use crate::seed::{FeedSeed, ReadContents};
 use crate::spec::{FeedSink, FeedSpec, FeedTarget, StoreSpec};
 use crate::status::{FeedStatus, StoreStatus};
@@ -50,6 +52,18 @@ impl KvFeeds {
     /// # Errors
     /// Returns an error if the system has no more threads or file descriptors.
     pub fn start(sink: Box<dyn FeedSink>, limits: FeedLimits) -> Result<Self, FeedError> {
+        Self::checking_after(FIRST_LOOK, sink, limits)
+    }
+
+    /// Works as [`KvFeeds::start`]. A publisher is first checked for lost messages after this time without one.
+    ///
+    /// # Errors
+    /// Returns an error if the system has no more threads or file descriptors.
+    pub fn checking_after(
+        silence: Duration,
+        sink: Box<dyn FeedSink>,
+        limits: FeedLimits,
+    ) -> Result<Self, FeedError> {
         let notifier = Arc::<FeedNotifier>::default();
         let reader = LinkReader::start(limits, Arc::clone(&notifier)).map_err(FeedError::Reader)?;
         let reader = Arc::new(reader);
@@ -59,6 +73,7 @@ impl KvFeeds {
             notifier: Arc::clone(&notifier),
             commands: Arc::clone(&commands),
             sink,
+            first_look: silence,
             subscriptions: Vec::new(),
         };
         let thread = Builder::new()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use routing::WorkerId;
 
@@ -46,6 +46,8 @@ pub(crate) struct FeedThread {
     pub(crate) notifier: Arc<FeedNotifier>,
     pub(crate) commands: Arc<Mutex<Commands>>,
     pub(crate) sink: Box<dyn FeedSink>,
+    /// Delay of the first check of a silent publisher.
+    pub(crate) first_look: Duration,
     pub(crate) subscriptions: Vec<FeedSubscription>,
 }
 
@@ -137,7 +139,8 @@ impl FeedThread {
                 .any(|open| Arc::ptr_eq(&open.counters, &counters));
             if !open {
                 let reader = Arc::clone(&self.reader);
-                let mut subscription = FeedSubscription::open(reader, feed, counters, &mut *self.sink, now);
+                let (first_look, sink) = (self.first_look, &mut *self.sink);
+                let mut subscription = FeedSubscription::open(reader, feed, counters, first_look, sink, now);
                 subscription.step(&mut *self.sink, now);
                 self.subscriptions.push(subscription);
             }

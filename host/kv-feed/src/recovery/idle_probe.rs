@@ -5,24 +5,27 @@
 
 use std::time::{Duration, Instant};
 
-/// Delay of the first check after a message.
-pub(super) const FIRST_LOOK: Duration = Duration::from_millis(500);
+/// Usual delay of the first check after a message.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(500);
 /// Longest pause between two checks; each is twice the one before.
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct IdleProbe {
     at: Option<Instant>,
+    /// Delay of the first check after a message.
+    first: Duration,
     pause: Duration,
     /// A check found messages that the live stream had not delivered, and none has arrived since.
     missed: bool,
 }
 
 impl IdleProbe {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(first: Duration) -> Self {
         Self {
             at: None,
-            pause: FIRST_LOOK,
+            first,
+            pause: first,
             missed: false,
         }
     }
@@ -37,8 +40,8 @@ impl IdleProbe {
 
     /// Records a live message.
     pub(super) fn received(&mut self, now: Instant) {
-        self.pause = FIRST_LOOK;
-        self.at = Some(now + FIRST_LOOK);
+        self.pause = self.first;
+        self.at = Some(now + self.first);
         self.missed = false;
     }
 
@@ -46,9 +49,9 @@ impl IdleProbe {
     /// was received in between.
     pub(super) fn check_ended(&mut self, news: bool, now: Instant) -> bool {
         self.pause = if news {
-            FIRST_LOOK
+            self.first
         } else {
-            (self.pause * 2).min(LAST_LOOK)
+            (self.pause * 2).min(LAST_LOOK.max(self.first))
         };
         self.at = Some(now + self.pause);
         let silent = self.missed && news;

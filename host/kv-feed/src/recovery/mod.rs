@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use kv_events::{SequenceStep, SequenceTracker, fingerprint};
 
+pub(crate) use self::idle_probe::FIRST_LOOK;
 use self::idle_probe::IdleProbe;
 use self::replay::{PendingReplay, ReplayGoal};
 use self::waiting::WaitingMessages;
@@ -102,8 +103,14 @@ pub(crate) struct FeedRecovery<P> {
 type RecoveryActions<P> = Vec<RecoveryAction<P>>;
 
 impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
-    /// Creates the state, and requests everything if the publisher has a replay socket.
-    pub(crate) fn new(can_replay: bool, now: Instant, actions: &mut RecoveryActions<P>) -> Self {
+    /// Creates the state, and requests everything if the publisher has a replay socket. A silent publisher is first
+    /// checked after `first_look`.
+    pub(crate) fn new(
+        can_replay: bool,
+        first_look: Duration,
+        now: Instant,
+        actions: &mut RecoveryActions<P>,
+    ) -> Self {
         let mut recovery = Self {
             can_replay,
             connection: ConnectionState::NotYet,
@@ -111,7 +118,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
             newest_live: None,
             replay: None,
             waiting: WaitingMessages::new(),
-            idle_probe: IdleProbe::new(),
+            idle_probe: IdleProbe::new(first_look),
             retry_at: None,
             retry_delay: FIRST_RETRY,
             answers: false,

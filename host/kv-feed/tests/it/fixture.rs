@@ -125,20 +125,35 @@ impl Fixture {
         Self::within(FeedLimits::default())
     }
 
+    /// Starts feeds that do not check for lost messages, however long a publisher is silent.
     pub(crate) fn within(limits: FeedLimits) -> Self {
         let notes = RecordedNotes::default();
+        let silence = Duration::from_hours(1);
         Self {
-            feeds: KvFeeds::start(Box::new(notes.clone()), limits).unwrap(),
+            feeds: KvFeeds::checking_after(silence, Box::new(notes.clone()), limits).unwrap(),
             notes,
         }
     }
 
-    /// Follows a publisher and waits until it is subscribed to.
+    /// Starts feeds that check for lost messages after the usual time.
+    pub(crate) fn checking() -> Self {
+        let notes = RecordedNotes::default();
+        Self {
+            feeds: KvFeeds::start(Box::new(notes.clone()), FeedLimits::default()).unwrap(),
+            notes,
+        }
+    }
+
+    /// Starts feeds that follow a publisher.
     pub(crate) fn following(publisher: &mut Publisher) -> Self {
-        let fixture = Self::new();
-        fixture.feeds.replace(vec![publisher.spec()], Vec::new());
+        Self::new().follows(publisher)
+    }
+
+    /// Follows a publisher and waits until it is subscribed to.
+    pub(crate) fn follows(self, publisher: &mut Publisher) -> Self {
+        self.feeds.replace(vec![publisher.spec()], Vec::new());
         publisher.await_subscriber();
-        fixture
+        self
     }
 
     #[track_caller]
@@ -167,7 +182,7 @@ impl Fixture {
 /// Serves the publisher until the level is reached.
 #[track_caller]
 pub(crate) fn eventually(publisher: &mut Publisher, reached: impl Fn() -> bool, state: impl Fn() -> String) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !reached() {
         assert!(Instant::now() < deadline, "not reached in time: {}", state());
         publisher.serve();

@@ -10,7 +10,7 @@ use crate::publisher::{Form, Publisher};
 
 /// Follows the publisher, which publishes the message 10, until the feed is live.
 fn live_feed(mut publisher: Publisher) -> (Publisher, Fixture) {
-    let fixture = Fixture::following(&mut publisher);
+    let fixture = Fixture::checking().follows(&mut publisher);
     publisher.publish(10);
     fixture.shows(&mut publisher, |status| status.state == FeedState::Live);
     (publisher, fixture)
