@@ -60,6 +60,7 @@ mod nats {
         info!(%fleet, %servers, "connecting to the bus between routers; this router serves alone until it is connected");
         let store = StoreOptions {
             copies: options.agreed_copies,
+            ..StoreOptions::default()
         };
         let options = NatsOptions {
             servers: options.servers,

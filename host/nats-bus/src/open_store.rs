@@ -14,10 +14,9 @@ use async_nats::jetstream::{ContextBuilder, Message};
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, sleep_until};
 
+use crate::store::StoreOptions;
 use crate::store_error::failed;
 
-/// Longest wait for one answer of JetStream.
-const ANSWER: Duration = Duration::from_secs(2);
 /// Longest time until all values of the beginning are delivered: a message may be lost with a connection.
 const SYNC: Duration = Duration::from_secs(10);
 /// Age at which reports of routers end.
@@ -65,8 +64,13 @@ pub(crate) enum Watched {
 
 impl Buckets {
     /// Opens the buckets of a fleet, and creates those that do not exist.
-    pub(crate) async fn open(client: Client, fleet: String, copies: usize) -> Result<OpenStore, StoreError> {
-        let context = ContextBuilder::new().timeout(ANSWER).build(client.clone());
+    pub(crate) async fn open(
+        client: Client,
+        fleet: String,
+        options: StoreOptions,
+    ) -> Result<OpenStore, StoreError> {
+        let StoreOptions { copies, answer } = options;
+        let context = ContextBuilder::new().timeout(answer).build(client.clone());
         let [most_agreed, most_reports, most_objects] = MOST_BYTES;
         let agreed = KeyValueConfig {
             bucket: format!("conductor_{fleet}"),

@@ -24,8 +24,6 @@ use crate::faults::Faults;
 use crate::open_store::{Buckets, OpenStore, Watched};
 use crate::store_error::failed;
 
-/// Longest wait for one answer of the store.
-const ANSWER: Duration = Duration::from_secs(2);
 /// Longest wait for the bytes of an object, in or out.
 const OBJECT: Duration = Duration::from_secs(20);
 /// Attempted action of a read of an object, for errors.
@@ -46,6 +44,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct StoreOptions {
     /// Copies of each entry in a cluster, 1 to 5.
     pub copies: usize,
+    /// Longest wait for one answer of the store.
+    pub answer: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            copies: 1,
+            answer: Duration::from_secs(2),
+        }
+    }
 }
 
 /// The store over JetStream.
@@ -140,7 +149,7 @@ impl NatsStore {
     }
 
     /// Moves the state of the buckets on. Dropping the future loses nothing.
-    async fn advance(state: &mut OpenState, client: &Client, fleet: &str, copies: usize) -> Advance {
+    async fn advance(state: &mut OpenState, client: &Client, fleet: &str, options: &StoreOptions) -> Advance {
         match state {
             OpenState::Waiting(at) => {
                 tokio::time::sleep_until(*at).await;
@@ -149,7 +158,7 @@ impl NatsStore {
                     *state = OpenState::Waiting(Instant::now() + LOOK);
                     return Advance::Nothing;
                 }
-                let opening = Buckets::open(client.clone(), fleet.to_owned(), copies);
+                let opening = Buckets::open(client.clone(), fleet.to_owned(), options.clone());
                 let opening = async move {
                     let opened = timeout(OPEN, opening).await;
                     opened.unwrap_or_else(|_| Err(no_answer("open the buckets of JetStream")))
@@ -183,7 +192,6 @@ impl AgreedStore for NatsStore {
             if let Some(event) = self.ahead.pop_front() {
                 return event;
             }
-            let copies = self.options.copies;
             tokio::select! {
                 biased;
                 event = self.events.recv() => {
@@ -191,7 +199,7 @@ impl AgreedStore for NatsStore {
                         return event;
                     }
                 }
-                advance = Self::advance(&mut self.state, &self.client, &self.fleet, copies) => match advance {
+                advance = Self::advance(&mut self.state, &self.client, &self.fleet, &self.options) => match advance {
                     Advance::Nothing => {}
                     Advance::Opened => self.ahead.push_back(StoreEvent::Opened),
                     Advance::Failed(error) => return self.leave(PAUSE, error.to_string()),
@@ -212,7 +220,7 @@ impl AgreedStore for NatsStore {
         let update = buckets
             .agreed
             .update(write.key.to_string(), write.bytes.clone().into(), write.expected);
-        match timeout(ANSWER, update).await {
+        match timeout(self.options.answer, update).await {
             Ok(Ok(revision)) => WriteOutcome::Accepted(revision),
             Ok(Err(error)) if is_wrong_revision(&error) => WriteOutcome::Conflict,
             Ok(Err(error)) => WriteOutcome::Unknown(failed(doing, &error)),
@@ -223,7 +231,9 @@ impl AgreedStore for NatsStore {
     async fn read(&mut self, key: &AgreedKey) -> Result<Option<StoreEvent>, StoreError> {
         let doing = "read an agreed entry";
         let entry = self.buckets()?.agreed.entry(key.to_string());
-        let entry = timeout(ANSWER, entry).await.map_err(|_| no_answer(doing))?;
+        let entry = timeout(self.options.answer, entry)
+            .await
+            .map_err(|_| no_answer(doing))?;
         let entry = entry.map_err(|error| failed(doing, &error))?;
         Ok(entry.map(|entry| {
             let (key, revision) = (key.clone(), entry.revision);
@@ -241,7 +251,7 @@ impl AgreedStore for NatsStore {
     async fn report(&mut self, key: &ReportKey, report: Vec<u8>) -> Result<(), StoreError> {
         let doing = "write a report";
         let put = self.buckets()?.reports.put(key.text(), report.into());
-        match timeout(ANSWER, put).await {
+        match timeout(self.options.answer, put).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(failed(doing, &error)),
             Err(_) => Err(no_answer(doing)),

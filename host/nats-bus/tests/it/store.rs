@@ -1,6 +1,7 @@
 //! The store of agreed entries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agreement::{AgreedKey, AgreedKind, AgreedStore, AgreedWrite, ReportKey, StoreEvent, WriteOutcome};
 use nats_bus::{NatsStore, StoreOptions};
@@ -10,9 +11,15 @@ use crate::options;
 
 async fn store(site: &NatsSite, fleet: &str, router: u64) -> NatsStore {
     let options = options(site, fleet, router);
-    NatsStore::start(&options, StoreOptions { copies: 1 })
-        .await
-        .unwrap()
+    NatsStore::start(&options, one_copy()).await.unwrap()
+}
+
+/// Returns options of a store on one server, which waits for its answers however long they take.
+pub(crate) fn one_copy() -> StoreOptions {
+    StoreOptions {
+        copies: 1,
+        answer: Duration::from_hours(1),
+    }
 }
 
 fn key() -> AgreedKey {
