@@ -44,6 +44,8 @@ struct KubeState {
     empty_lists: usize,
     /// Set if the next line is cut in its middle.
     cuts_line: bool,
+    /// Largest version whose line was sent.
+    sent: u64,
     /// Number of times that all watches were ended.
     ended: usize,
     paths: Vec<String>,
@@ -169,6 +171,12 @@ impl KubeApi {
         self.shared.lock().paths.clone()
     }
 
+    /// Returns the largest version whose line a watch has sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.shared.lock().sent
+    }
+
     /// Makes a change under a new version, and sends its line.
     fn change(&self, make: impl FnOnce(&mut KubeState) -> Value) {
         let mut state = self.shared.lock();
@@ -266,6 +274,8 @@ impl KubeShared {
             }
             chunk(stream, &format!("{line}\n"))?;
             from = version;
+            let mut state = self.lock();
+            state.sent = state.sent.max(version);
         }
     }
 }
