@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use policy_runtime::{EngineLimits, LoadError, PolicyEngine, PolicySettings, PolicyState, WasmPolicy};
 use routing::{
@@ -72,9 +73,17 @@ pub(crate) fn engine() -> PolicyEngine {
     .unwrap()
 }
 
-/// Loads with the default settings and a new state.
+/// Returns the default settings, with a wall limit that no call reaches, however slow the machine is.
+pub(crate) fn settings() -> PolicySettings {
+    PolicySettings {
+        wall_limit: Duration::from_hours(1),
+        ..PolicySettings::default()
+    }
+}
+
+/// Loads with [`settings`] and a new state.
 pub(crate) fn load(engine: &PolicyEngine, bytes: &[u8]) -> Result<WasmPolicy, LoadError> {
-    engine.load("tested", bytes, &PolicySettings::default(), Arc::default())
+    engine.load("tested", bytes, &settings(), Arc::default())
 }
 
 /// Loads a case that must load.
@@ -86,9 +95,8 @@ pub(crate) fn loaded(engine: &PolicyEngine, case: &str) -> WasmPolicy {
 /// Decides in the same way over a given state.
 #[track_caller]
 pub(crate) fn loaded_over(engine: &PolicyEngine, case: &str, state: &Arc<PolicyState>) -> WasmPolicy {
-    let settings = PolicySettings::default();
     engine
-        .load("tested", &component(case), &settings, Arc::clone(state))
+        .load("tested", &component(case), &settings(), Arc::clone(state))
         .unwrap()
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy_runtime::{LoadError, PolicySettings, PolicyState, WasmPolicy};
+use policy_runtime::{LoadError, PolicyState, WasmPolicy};
 use routing::{
     Event, EventKind, EventKinds, EventListener, FaultKind, Policy, Verdict, Worker, WorkerId, WorkerSpec,
 };
 
-use crate::components::{component, decide, engine, load, loaded, loaded_over};
+use crate::components::{component, decide, engine, load, loaded, loaded_over, settings};
 
 const LISTENER: &str = include_str!("../wat/listens.wat");
 
@@ -121,9 +121,8 @@ fn a_handler_that_fails_its_trial_is_refused_and_check_reports_what_else_it_fail
         "(f64.eq (local.get $number) (f64.const 666))",
         "(f64.ne (local.get $number) (local.get $number))",
     );
-    let settings = PolicySettings::default();
     let rehearsal = engine()
-        .rehearse("tested", &component(&odd), &settings, |_| {})
+        .rehearse("tested", &component(&odd), &settings(), |_| {})
         .unwrap();
     assert!(rehearsal.refused.is_none());
     let failed = rehearsal
