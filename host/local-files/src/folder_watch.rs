@@ -206,7 +206,7 @@ mod tests {
     #[track_caller]
     fn is_notified(changes: &Receiver<()>) {
         changes
-            .recv_timeout(Duration::from_secs(10))
+            .recv_timeout(Duration::from_secs(30))
             .expect("the change was not noticed");
     }
 
