@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::uri::{PathAndQuery, Uri};
 use observability::error_chain;
 use routing::Dialect;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tracing::{debug, info};
 use worker_client::{Authorization, ConnectionPool, PageError, SendTimeouts, UrlError};
 
@@ -234,7 +235,7 @@ impl Bootstrap {
     }
 
     /// Closes idle connections, as [`ConnectionPool::trim`].
-    pub(crate) fn trim(&self, now: Instant) {
+    pub(crate) fn trim(&self, now: std::time::Instant) {
         self.upstream.trim(now);
     }
 

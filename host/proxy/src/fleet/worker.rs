@@ -1,10 +1,11 @@
 //! Runtime state of one worker over all snapshots: connections, health, models, metrics.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::HeaderValue;
 use prometheus_client::metrics::counter::Counter;
 use routing::Worker;
+use tokio::time::Instant;
 use worker_client::ConnectionPool;
 
 use crate::base::label::{FAILURES, FailureKind};
@@ -76,8 +77,8 @@ impl WorkerHandle {
     }
 
     /// Returns the time for which the worker has been known.
-    pub(crate) fn age(&self, now: Instant) -> Duration {
-        now.duration_since(self.since)
+    pub(crate) fn age(&self, now: std::time::Instant) -> Duration {
+        now.duration_since(self.since.into_std())
     }
 
     /// Returns the milliseconds on the clock of its health and its tokenizers' circuits.

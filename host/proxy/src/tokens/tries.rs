@@ -5,11 +5,11 @@
 //! count against a tokenizer, and a single one does not.
 
 use std::future::pending;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::tokenize_request::TokenPool;
 use super::worker::{TokenQuery, TokenTryError};
@@ -121,7 +121,7 @@ impl<'a> Tries<'a> {
 
 async fn at(due: Option<Instant>) {
     match due {
-        Some(due) => sleep_until(due.into()).await,
+        Some(due) => sleep_until(due).await,
         None => pending().await,
     }
 }

@@ -3,11 +3,12 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use inference_api::PrefillAnswer;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use worker_client::{ReadError, read_body};
 

@@ -1,9 +1,10 @@
 //! Loop that keeps the engine ids of bootstrap servers and the dialects of pools up to date.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
