@@ -135,23 +135,23 @@ async fn a_full_overflow_area_makes_room_for_the_next_connection() {
 
 #[tokio::test]
 async fn an_address_has_its_part_and_the_own_machine_all_unless_a_limit_is_set() {
-    let limiter = limiter(8);
+    let limiter = idle_limiter(8);
     let far = Some("192.0.2.1".parse().unwrap());
     let near = Some("127.0.0.1".parse().unwrap());
     let admit = |peer, limit| limiter.admit(peer, limit).now_or_never().unwrap();
     let part = AddressLimit::Part;
     let two = [admit(far, part).unwrap(), admit(far, part).unwrap()];
+    let [first, _second] = two.each_ref().map(ConnectionSlot::begin_request);
     assert!(admit(far, part).is_none());
     assert!(admit(Some("192.0.2.2".parse().unwrap()), part).is_some());
     let three: Vec<_> = (0..3).map(|_| admit(near, part).unwrap()).collect();
+    let _requests: Vec<_> = three.iter().map(ConnectionSlot::begin_request).collect();
     assert!(admit(near, AddressLimit::Of(3)).is_none());
     // An idle connection is closed for a new one of its address.
-    let past = Instant::now().checked_sub(2 * IDLE_FOR);
-    if past.is_some_and(|past| past > limiter.register.epoch()) {
-        unreachable!("the limiter is new");
-    }
-    drop((two, three));
+    drop(first);
+    past_idle(&two[0]);
     assert!(admit(far, part).is_some());
+    assert!(two[0].state.stop.is_cancelled() && !two[1].state.stop.is_cancelled());
 }
 
 #[tokio::test]
