@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::client::{chat, post, send};
-use crate::eventually;
+use crate::clock::{StoppedClock, moment};
 use crate::router::{Builder, Router, router};
 use crate::worker::Worker;
+use crate::{PATIENCE, eventually};
 
 const HELD: &str = "conductor_body_bytes";
 const COUNT: usize = 60_000;
@@ -120,30 +121,24 @@ async fn the_body_that_arrives_for_longest_gives_way_to_others() {
     let worker = Worker::named("answer").await;
     let few = |builder: &mut Builder| builder.edge.bodies.unfinished = 2;
     let router = router().worker("a", &worker.url()).with(few).start().await;
+    let arriving = || router.metric("conductor_unfinished_bodies");
+    let clock = StoppedClock::stop();
     let first = half(router.address, 1).await;
-    eventually("it arrives", || {
-        router.metric("conductor_unfinished_bodies") == 1.0
-    })
-    .await;
+    eventually("it arrives", || arriving() == 1.0).await;
     let second = half(router.address, 1).await;
-    eventually("two arrive", || {
-        router.metric("conductor_unfinished_bodies") == 2.0
+    eventually("two arrive", || arriving() == 2.0).await;
+    let third = half(router.address, 1).await;
+    eventually("a young body does not give way", || {
+        turned(&router, "bodies-full") == 1.0
     })
     .await;
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    let mut others = Vec::new();
-    while turned(&router, "body-evicted") == 0.0 {
-        assert!(std::time::Instant::now() < deadline, "none gives way");
-        others.push(half(router.address, 1).await);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(
-        turned(&router, "bodies-full") > 0.0,
-        "a young body does not give way"
-    );
+    clock.pass(Duration::from_secs(1)).await;
+    let fourth = half(router.address, 1).await;
+    eventually("the oldest gives way", || turned(&router, "body-evicted") == 1.0).await;
+    clock.go_on();
     let answer = read_all(first).await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    drop((second, others));
+    drop((second, third, fourth));
     eventually("none arrives", || {
         router.metric("conductor_unfinished_bodies") == 0.0
     })
@@ -179,7 +174,7 @@ async fn a_client_that_sends_too_much_gets_to_read_the_refusal() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         client.write_all(end.as_bytes()).await.unwrap();
-        let answer = timeout(Duration::from_secs(4), read_all(client)).await.unwrap();
+        let answer = timeout(PATIENCE, read_all(client)).await.unwrap();
         let answer = answer.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 413 "), "{path} {framing}: {answer}");
     }
@@ -192,16 +187,19 @@ async fn a_client_that_sends_too_slowly_gets_to_read_the_refusal() {
     let router = router().worker("a", &worker.url()).with(scarce).start().await;
     let mut client = TcpStream::connect(router.address).await.unwrap();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: r\r\nconnection: close\r\ncontent-length: 100\r\n\r\n";
+    let clock = StoppedClock::stop();
     client.write_all(head.as_bytes()).await.unwrap();
-    // Its time is over long before the last piece. A connection that is closed meanwhile resets it.
-    let is_sent = async {
-        for _ in 0..100 {
-            client.write_all(b" ").await?;
-            tokio::time::sleep(Duration::from_millis(15)).await;
-        }
-        std::io::Result::Ok(())
-    };
-    is_sent.await.unwrap();
-    let answer = timeout(Duration::from_secs(4), read_all(client)).await.unwrap();
+    client.write_all(b" ").await.unwrap();
+    let arriving = || router.metric("conductor_unfinished_bodies");
+    eventually("it arrives", || arriving() == 1.0).await;
+    clock.pass(Duration::from_millis(400)).await;
+    eventually("its time is over", || arriving() == 0.0).await;
+    // A connection that is closed meanwhile resets it.
+    for _ in 0..99 {
+        client.write_all(b" ").await.unwrap();
+        moment().await;
+    }
+    clock.go_on();
+    let answer = timeout(PATIENCE, read_all(client)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
 }

@@ -1,7 +1,6 @@
 //! HTTP client with one connection per request, closed when its response is dropped.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
@@ -11,8 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Test timeout, reached only by a defect.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::PATIENCE;
 
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,

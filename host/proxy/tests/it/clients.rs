@@ -211,7 +211,8 @@ async fn over_its_requests_a_client_gets_a_retry_after() {
 
 #[tokio::test]
 async fn tokens_are_counted_as_the_worker_reports_them() {
-    let usage = r#"{"usage":{"prompt_tokens":700,"completion_tokens":300}}"#;
+    // Tokens of half an hour.
+    let usage = r#"{"usage":{"prompt_tokens":29700,"completion_tokens":300}}"#;
     let worker = Worker::start(move |_| async move { json(200, usage) }).await;
     let router = over(&worker, vec![limited("x", 0, 1_000, 0)]).await;
     send(router.address, of("x", chat())).await.text().await;
@@ -224,7 +225,7 @@ async fn tokens_are_counted_as_the_worker_reports_them() {
             "conductor_client_tokens_total{{client=\"x\",kind=\"{kind}\"}}"
         ))
     };
-    assert_eq!((count("prompt"), count("output")), (700.0, 300.0));
+    assert_eq!((count("prompt"), count("output")), (29_700.0, 300.0));
 }
 
 #[tokio::test]

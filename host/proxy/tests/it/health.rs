@@ -7,6 +7,7 @@ use proxy::{Authorization, ProbeSpec, ScrapeSpec};
 use routing::{DpRank, Role};
 
 use crate::client::{chat, send};
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::policy::Scripted;
 use crate::router::{Builder, router, spec};
@@ -190,17 +191,23 @@ async fn a_probe_that_gets_no_answer_proves_nothing_while_requests_do() {
         .with(|builder| {
             builder.health.probe = Some(ProbeSpec {
                 interval: Duration::from_millis(10),
-                timeout: Duration::from_secs(1),
+                timeout: Duration::from_secs(600),
                 unhealthy_after: 1,
                 ..ProbeSpec::default()
             });
         })
-        .start()
+        .start_at_once()
         .await;
+    // A probe times out only after an answer to a request.
+    let clock = StoppedClock::stop();
+    let probes = || busy.paths().iter().filter(|path| *path == "/health").count();
     let timeouts = || router.metric(r#"conductor_worker_probes_total{worker="a",result="timeout"}"#);
-    while timeouts() < 2.0 {
+    for count in 1..=2 {
+        let probed = eventually("it is probed", || probes() == count);
+        clock.pass_until(Duration::from_millis(100), probed).await;
         assert_eq!(send(router.address, chat()).await.text().await, "a");
-        tokio::task::yield_now().await;
+        clock.pass(Duration::from_secs(601)).await;
+        eventually("the probe has timed out", || timeouts() == count as f64).await;
     }
     let ejected = r#"conductor_worker_ejections_total{worker="a",cause="probe"}"#;
     assert_eq!(router.metric(ejected), 0.0);

@@ -176,11 +176,12 @@ async fn events_report_a_request_from_its_dispatch_to_its_end() {
         "milliseconds since the dispatch"
     );
     assert_eq!(policy.subscriber.ticks.load(Ordering::Relaxed), 1);
-    assert_eq!(counted(&router, "delivered"), 4.0);
-    assert_eq!(
-        router.metric("conductor_policy_ticks_total{policy=\"listening\"}"),
-        1.0
-    );
+    // They are counted after the call.
+    eventually("the events are counted", || counted(&router, "delivered") == 4.0).await;
+    eventually("the tick is counted", || {
+        router.metric("conductor_policy_ticks_total{policy=\"listening\"}") == 1.0
+    })
+    .await;
 }
 
 #[tokio::test]

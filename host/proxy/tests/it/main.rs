@@ -11,6 +11,7 @@ mod catalog;
 mod client;
 mod client_fields;
 mod clients;
+mod clock;
 mod compressed;
 mod crashes;
 mod cut;
@@ -49,11 +50,16 @@ mod worker;
 
 use std::time::{Duration, Instant};
 
-/// Waits until a condition holds, which must be within seconds.
+/// Test timeout, reached only by a defect.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time longer than any test.
+const HOUR: Duration = Duration::from_hours(1);
+
+/// Waits until a condition holds.
 async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never happened: {what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        clock::moment().await;
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of clients that do not read their responses within the request's time, and of workers that never send one.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +10,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 
 use crate::client::{chat, send};
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::router::{Builder, router};
 use crate::worker::streaming;
@@ -21,10 +24,23 @@ fn short(builder: &mut Builder) {
     builder.limits.request_timeout = Some(Duration::from_millis(300));
 }
 
+/// Waits until no more pieces are written, although every task has its turn again and again.
+async fn all_buffers_are_full(pieces: &AtomicUsize) {
+    let (mut before, mut turns) = (0, 0);
+    eventually("all buffers are full", || {
+        let now = pieces.load(Ordering::Relaxed);
+        turns = if now == before { turns + 1 } else { 0 };
+        before = now;
+        now > 0 && turns > 200
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_client_that_reads_slowly_keeps_nothing_beyond_the_requests_time() {
     let (worker, mut pens) = streaming().await;
     let router = router().worker("a", &worker.url()).with(short).start().await;
+    let clock = StoppedClock::stop();
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
     let mut client = socket.connect(router.address).await.unwrap();
@@ -32,10 +48,16 @@ async fn a_client_that_reads_slowly_keeps_nothing_beyond_the_requests_time() {
     let pen = pens.recv().await.unwrap();
     // The body exceeds all buffers on the way.
     let mut worker_side = JoinSet::new();
+    let pieces = Arc::new(AtomicUsize::new(0));
+    let written = Arc::clone(&pieces);
     worker_side.spawn(async move {
         let piece = Bytes::from(format!("data: {}\n\n", "x".repeat(64 << 10)));
-        while pen.send(Ok(piece.clone())).await.is_ok() {}
+        while pen.send(Ok(piece.clone())).await.is_ok() {
+            written.fetch_add(1, Ordering::Relaxed);
+        }
     });
+    all_buffers_are_full(&pieces).await;
+    clock.go_on();
     let mut taken = [0; 16];
     let mut reads = 0;
     eventually("the lease is given back", || {
@@ -56,11 +78,14 @@ async fn a_client_that_reads_gets_an_error_when_the_time_is_up() {
     let router = router().worker("a", &worker.url()).with(short).start().await;
     let mut request = chat();
     *request.body_mut() = r#"{"model":"m","stream":true}"#.into();
-    let (answer, pen) = tokio::join!(send(router.address, request), async {
+    let clock = StoppedClock::stop();
+    let (mut answer, pen) = tokio::join!(send(router.address, request), async {
         let pen = pens.recv().await.unwrap();
         pen.send(Ok("data: {}\n\n".into())).await.unwrap();
         pen
     });
+    answer.piece().await.unwrap().unwrap();
+    clock.go_on();
     assert!(answer.text().await.contains("request_timeout"));
     assert_eq!(
         router.metric(r#"conductor_edge_turned_away_total{reason="overdue"}"#),

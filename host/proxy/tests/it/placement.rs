@@ -1,6 +1,7 @@
 //! Tests of placement: by the policy, by the fallback, after a failure, and after a reload.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use routing::{Rejection, Verdict};
@@ -9,7 +10,7 @@ use crate::client::{chat, post, send};
 use crate::eventually;
 use crate::log::Log;
 use crate::policy::{Scripted, fault, route};
-use crate::router::router;
+use crate::router::{Builder, router};
 use crate::worker::{Leaving, Worker, json, streaming};
 
 #[tokio::test]
@@ -292,17 +293,21 @@ async fn a_worker_that_stays_keeps_its_connections() {
 #[tokio::test]
 async fn a_rested_worker_is_tried_again_by_one_request() {
     let (a, b) = (Leaving::start().await, Worker::named("b").await);
-    let router = router().worker("a", &a.url).worker("b", &b.url()).start().await;
+    let lasting = router().worker("a", &a.url).worker("b", &b.url());
+    let short = |builder: &mut Builder| builder.health.base_ejection_time = Duration::from_millis(100);
+    let mut router = lasting.clone().with(short).start().await;
     a.leave().await;
-    let attempts = || router.metric(r#"conductor_worker_attempts_total{worker="a"}"#);
     send(router.address, chat()).await.text().await;
-    assert_eq!(attempts(), 1.0);
+    let attempts = r#"conductor_worker_attempts_total{worker="a"}"#;
+    assert_eq!(router.metric(attempts), 1.0);
     eventually("its rest is over", || {
         router.metric(r#"conductor_worker_ejected{worker="a"}"#) == 0.0
     })
     .await;
+    // The next rest outlasts the test.
+    router.change(lasting);
     for _ in 0..3 {
         assert_eq!(send(router.address, chat()).await.text().await, "b");
     }
-    assert_eq!(attempts(), 2.0, "it rests again after one more try");
+    assert_eq!(router.metric(attempts), 2.0, "it rests again after one more try");
 }

@@ -10,6 +10,7 @@ use proxy::AdmissionSpec;
 use routing::{Hold, Verdict, WaitsFor};
 
 use crate::client::{chat, post, send};
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::policy::{Scripted, route};
 use crate::router::{Router, router};
@@ -111,12 +112,15 @@ async fn a_request_that_waits_for_a_prompt_goes_when_it_should_be_computed_and_t
     // 40,000 bytes are about 10,000 tokens, estimated at a second. The second request has the same length, so that its
     // prompt is still being computed when it is checked.
     let long = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(40_000));
+    let clock = StoppedClock::stop();
     let first = send(address, post("/v1/completions", long.clone()));
     let rest = async {
         let first_answer = answers.recv().await.unwrap();
         let second = send(address, post("/v1/completions", long));
         let goes = async {
             held(&router, 1.0).await;
+            assert!(answers.try_recv().is_err());
+            clock.pass(Duration::from_millis(1_500)).await;
             let second_answer = answers.recv().await.unwrap();
             assert_eq!(router.in_flight("a"), 2, "the first is still answered");
             assert_eq!(router.worker("a").load().read().decoding, 1);

@@ -359,17 +359,19 @@ async fn a_file_that_another_program_moves_away_is_begun_anew_without_a_loss() {
     fs::rename(recording.file(), &moved).unwrap();
     // The file is checked once a second.
     let mut sent = 1;
-    while !recording.file().exists() {
+    let send_one = async |sent: &mut u64| {
         send(router.address, chat()).await.text().await;
-        sent += 1;
+        *sent += 1;
+        eventually("all is written", || {
+            recording.metric("conductor_record_lines_total") == 2 * *sent
+        })
+        .await;
+    };
+    while !recording.file().exists() {
+        send_one(&mut sent).await;
     }
     // The new file may begin with an outcome alone.
-    send(router.address, chat()).await.text().await;
-    sent += 1;
-    eventually("all is written", || {
-        recording.metric("conductor_record_lines_total") == 2 * sent
-    })
-    .await;
+    send_one(&mut sent).await;
     let (before, after) = (lines(&moved), recording.lines());
     assert!(matches!(after[0], Line::Log(_)));
     assert_eq!(policies(&after).len(), 1, "it can be read by itself");

@@ -7,6 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::client::{End, chat, post, send};
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::log::Log;
 use crate::router::{Router, router};
@@ -214,7 +215,12 @@ async fn a_worker_that_does_not_begin_in_time_is_given_up() {
         .with(|builder| builder.limits.first_byte_timeout = Duration::from_millis(50))
         .start()
         .await;
-    let answer = send(router.address, chat()).await;
+    let clock = StoppedClock::stop();
+    let queried = async {
+        eventually("the worker has the request", || worker.received().len() == 1).await;
+        clock.go_on();
+    };
+    let (answer, ()) = futures_util::join!(send(router.address, chat()), queried);
     assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
     assert!(answer.text().await.contains("\"code\":\"worker_timeout\""));
     assert_eq!(
@@ -239,8 +245,10 @@ async fn a_worker_that_sends_a_head_and_never_begins_rests() {
     request
         .headers_mut()
         .insert("x-request-id", "mine".parse().unwrap());
+    let clock = StoppedClock::stop();
     let answer = send(router.address, request).await;
     let _pen = pens.recv().await.unwrap();
+    clock.go_on();
     let (text, end) = answer.rest().await;
     assert!(text.contains("\"code\":\"worker_timeout\""), "{text}");
     assert_eq!(end, End::Clean);

@@ -24,8 +24,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::eventually;
 use crate::policy::Scripted;
+use crate::{HOUR, eventually};
 
 #[derive(Clone)]
 pub(crate) struct Builder {
@@ -103,7 +103,12 @@ pub(crate) fn router() -> Builder {
         accept_handover: false,
         isolate_prefixes: false,
         pd: None,
-        health: HealthSpec::default(),
+        // A test of the return of an ejected worker shortens it.
+        health: HealthSpec {
+            base_ejection_time: HOUR,
+            max_ejection_time: HOUR,
+            ..HealthSpec::default()
+        },
         scrape: None,
         model_list: None,
         adapters: vec![],
@@ -122,9 +127,9 @@ pub(crate) fn router() -> Builder {
         objectives: Objectives::default(),
         limits: RequestLimits {
             body_bytes: 1 << 20,
-            connect_timeout: Duration::from_secs(5),
-            first_byte_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(10),
+            connect_timeout: HOUR,
+            first_byte_timeout: HOUR,
+            idle_timeout: HOUR,
             first_token_timeout: None,
             request_timeout: None,
             attempts: 3,
@@ -135,7 +140,7 @@ pub(crate) fn router() -> Builder {
         edge: EdgeSpec::default(),
         connections: ConnectionsSpec::default(),
         delay: Duration::ZERO,
-        drain: Duration::from_secs(10),
+        drain: HOUR,
         max_connections: 1_000,
     }
 }
@@ -180,14 +185,13 @@ impl Builder {
 
     /// Splits requests. Decode workers take whole requests if the dialect allows that.
     pub(crate) fn pd(mut self, dialect: Dialect) -> Self {
-        let ample = Duration::from_secs(10);
         self.pd = Some(PdSpec {
             dialect: Some(dialect),
             alone: dialect.decodes_alone(),
-            connect_timeout: ample,
-            prefill_timeout: ample,
-            first_token_timeout: ample,
-            idle_timeout: ample,
+            connect_timeout: HOUR,
+            prefill_timeout: HOUR,
+            first_token_timeout: HOUR,
+            idle_timeout: HOUR,
         });
         self
     }

@@ -362,6 +362,11 @@ pub(crate) fn written(content_type: &str) -> (Pen, Response<WorkerBody>) {
     (pen, response)
 }
 
+/// Returns `true` if the worker has written everything that the pen sent.
+pub(crate) fn is_taken(pen: &Pen) -> bool {
+    pen.capacity() == pen.max_capacity()
+}
+
 /// Starts a worker that streams events, with the pen of each response.
 pub(crate) async fn streaming() -> (Worker, mpsc::Receiver<Pen>) {
     writing("text/event-stream; charset=utf-8").await

@@ -6,6 +6,7 @@ use std::time::Duration;
 use routing::{Dialect, Role};
 
 use crate::client::send;
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::pair::{
     BODY, header, parsed, prefill_answer, prefilled, prefilling, request, troubled, with_header,
@@ -213,10 +214,21 @@ async fn a_prefill_leg_without_a_client_ends_at_the_prefill_timeout() {
         .with_pd(|pd| pd.prefill_timeout = Duration::from_millis(300))
         .start()
         .await;
+    eventually("the engine id is known", || {
+        router.metric(r#"conductor_pd_bootstrap_engines{worker="p"}"#) == 1.0
+    })
+    .await;
+    let clock = StoppedClock::stop();
     let _never = tokio::select! {
         _ = send(router.address, request()) => unreachable!("no worker answers"),
         queried = prefills.recv() => queried.unwrap(),
     };
+    eventually("the decode leg's lease is given back", || {
+        router.in_flight("d") == 0
+    })
+    .await;
+    assert_eq!((prefill.busy(), router.in_flight("p")), (1, 1));
+    clock.go_on();
     eventually("the prefill leg is closed", || prefill.busy() == 0).await;
     eventually("its lease is given back", || router.in_flight("p") == 0).await;
 }

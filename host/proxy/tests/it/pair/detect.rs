@@ -10,6 +10,7 @@ use proxy::Authorization;
 use routing::{Dialect, Role, WorkerSpec};
 
 use crate::client::send;
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::pair::{BODY, one_pair, parsed, prefill_answer, prefilled, request};
 use crate::policy::{Scripted, route};
@@ -255,7 +256,20 @@ async fn a_trial_whose_leg_never_ends_is_served_by_the_decode_worker() {
         })
         .start()
         .await;
-    let answer = send(router.address, request()).await;
+    let state = || {
+        router.snapshot().report()[0]
+            .dialect_report
+            .clone()
+            .unwrap()
+            .state
+    };
+    eventually("the pages were queried", || state() == "unknown").await;
+    let clock = StoppedClock::stop();
+    let tried = async {
+        eventually("the prefill worker has the trial", || legs(&prefill).len() == 1).await;
+        clock.go_on();
+    };
+    let (answer, ()) = futures_util::join!(send(router.address, request()), tried);
     assert_eq!(answer.status, StatusCode::OK);
     assert_eq!(answer.text().await, "d");
     assert_eq!(legs(&prefill).len(), 1, "one trial");

@@ -1,9 +1,12 @@
 //! Tests of engine ids: from bootstrap servers, outdated after a restart, and unknown while a server is down.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use routing::{Dialect, DpRank, Role};
 
 use crate::client::send;
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::pair::concurrent::{E1, bootstrap, one_pair, prefill};
 use crate::pair::{BODY, header, parsed, prefilled, prefilling, request, troubled, with_header};
@@ -105,33 +108,28 @@ async fn an_answer_from_before_the_doubt_does_not_settle_it() {
     let prefill = prefilling().await;
     let (bootstrap, mut questions) = answered_by_hand().await;
     let (decode, mut decodes) = answered_by_hand().await;
-    let router = one_pair(&prefill, &bootstrap, &decode).start().await;
-    let queried = tokio::sync::Notify::new();
-    let bootstraps = async {
+    // No query times out while the clock stands still.
+    let router = one_pair(&prefill, &bootstrap, &decode).start_at_once().await;
+    let clock = StoppedClock::stop();
+    eventually("every worker was checked once", || router.has_checked_all()).await;
+    let answered = async {
         questions.recv().await.unwrap().send(json(200, E1)).unwrap();
-        let under_way = questions.recv().await.unwrap();
-        queried.notify_one();
+        let leg = decodes.recv().await.unwrap();
+        let step = Duration::from_millis(50);
+        let under_way = clock.pass_until(step, questions.recv()).await.unwrap();
+        leg.send(json(500, "no such engine")).unwrap();
         eventually("the failure is seen", || {
             router.metric(r#"conductor_worker_failures_total{worker="d",kind="server-error"}"#) == 1.0
         })
         .await;
         under_way.send(json(200, E1)).unwrap();
-        while let Some(question) = questions.recv().await {
-            let _ = question.send(json(200, E2));
-        }
+        let later = clock.pass_until(step, questions.recv()).await.unwrap();
+        later.send(json(200, E2)).unwrap();
+        // The request is sent again after a pause.
+        let again = clock.pass_until(step, decodes.recv()).await.unwrap();
+        again.send(json(200, "d")).unwrap();
     };
-    let again = async {
-        let leg = decodes.recv().await.unwrap();
-        queried.notified().await;
-        leg.send(json(500, "no such engine")).unwrap();
-        decodes.recv().await.unwrap().send(json(200, "d")).unwrap();
-        std::future::pending::<()>().await;
-    };
-    let answer = tokio::select! {
-        answer = send(router.address, request()) => answer,
-        () = bootstraps => unreachable!("the router lives"),
-        () = again => unreachable!("it never ends"),
-    };
+    let (answer, ()) = futures_util::join!(send(router.address, request()), answered);
     assert_eq!(answer.text().await, "d");
     assert_eq!(prefill.received().len(), 2);
 }

@@ -6,10 +6,11 @@ use http::StatusCode;
 use routing::Dialect;
 
 use crate::client::{Answer, post, send};
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::pair::{BODY, PARAMS, one_pair, prefilling, request, troubled};
 use crate::router::router;
-use crate::worker::{BrokenOff, Leaving, Received, Worker, json, whole, writing, written};
+use crate::worker::{BrokenOff, Leaving, Received, Worker, is_taken, json, whole, writing, written};
 
 const SEQUENTIAL: [Dialect; 2] = [Dialect::Nixl, Dialect::Store];
 
@@ -75,24 +76,25 @@ async fn a_prefill_worker_in_trouble_is_passed_over() {
 async fn after_the_head(bytes: &'static str, breaks: bool) -> (StatusCode, bool) {
     let (first, mut pens) = writing("application/json").await;
     let (second, decode) = (prefilling().await, Worker::named("d").await);
-    // A connection that breaks needs no timeout: on a machine under load, a short one could come first.
-    let timeout = Duration::from_millis(if breaks { 10_000 } else { 600 });
+    let short = Duration::from_millis(100);
     let router = one_pair(Dialect::Nixl, &first, &decode)
         .prefill("q", &second.url())
-        .with_pd(|pd| pd.prefill_timeout = timeout)
+        .with_pd(|pd| pd.prefill_timeout = if breaks { pd.prefill_timeout } else { short })
         .start()
         .await;
+    let clock = StoppedClock::stop();
     let answering = async {
+        // The worker has written the head with that.
         let pen = pens.recv().await.unwrap();
-        // The head is on its way by then.
-        tokio::time::sleep(Duration::from_millis(30)).await;
         if !bytes.is_empty() {
             pen.send(Ok(bytes.into())).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(30)).await;
+            eventually("it is written", || is_taken(&pen)).await;
         }
+        clock.settle().await;
         if breaks {
             pen.send(Err(BrokenOff)).await.unwrap();
         }
+        clock.go_on();
         pen
     };
     let (answer, _pen) = futures_util::join!(send(router.address, request()), answering);

@@ -7,12 +7,13 @@ use proxy::Authorization;
 use routing::Dialect;
 
 use crate::client::{End, post, send};
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::pair::{
     BODY, FIRST, PARAMS, begun, header, one_pair, parsed, prefill_answer, prefilled, prefilling, request,
     with_header,
 };
-use crate::worker::{BrokenOff, Worker, answered_by_hand, json, streaming, whole};
+use crate::worker::{BrokenOff, Worker, answered_by_hand, is_taken, json, streaming, whole};
 
 #[tokio::test]
 async fn transfer_parameters_of_prefill_reach_the_decode_leg_verbatim() {
@@ -199,9 +200,13 @@ async fn a_prefill_answer_that_stalls_is_a_timeout_too() {
         .with_pd(|pd| pd.prefill_timeout = Duration::from_millis(500))
         .start()
         .await;
+    let clock = StoppedClock::stop();
     let written = async {
         let pen = pens.recv().await.unwrap();
         pen.send(Ok("{\"half\":".into())).await.unwrap();
+        eventually("it is written", || is_taken(&pen)).await;
+        clock.settle().await;
+        clock.go_on();
         pen
     };
     let (answer, _pen) = futures_util::join!(send(router.address, request()), written);
