@@ -153,8 +153,8 @@ pub struct SimulatedClusterArgs {
     )]
     pub profile: ProfileName,
 
-    /// Speed of each worker relative to the profile, decode workers last; those of a log in the order of their names [default: 1
-    /// each].
+    /// Speed of each worker relative to the profile, decode workers last; those of a log in the order of the router's pool [default:
+    /// 1 each].
     #[arg(long, value_name = "FACTORS", value_delimiter = ',')]
     pub worker_speeds: Vec<f64>,
 

@@ -30,6 +30,7 @@ const LEAST_WITH_BLOCKS: f64 = 0.9;
 #[derive(Debug)]
 pub(super) struct RecordedTrace {
     pub(super) recording: Recording,
+    /// Workers in the order of the router's pool, decode workers last.
     workers: Vec<LoggedWorker>,
     /// Fitted profile, if one was requested.
     fit: Option<Fit>,
@@ -52,7 +53,8 @@ impl RecordedTrace {
         let block_tokens = block_tokens(&pool, &facts)?;
         let requests = facts.requests as f64;
         let title = first.file_stem().unwrap_or_default().to_string_lossy();
-        let recording = Recording::of(&title, block_tokens, pool.workers.len(), pool.requests);
+        let workers = pool.fleet();
+        let recording = Recording::of(&title, block_tokens, workers.len(), pool.requests);
         let recording = match most {
             Some(requests) => recording.first(requests),
             None => recording,
@@ -66,7 +68,7 @@ impl RecordedTrace {
         };
         let fit = (args.cluster.profile == ProfileName::Log).then(|| {
             let room = room_tokens(args.cluster.cache_tokens, block_tokens);
-            let work = step_work(&pool.workers, args.cluster.chunk_tokens);
+            let work = step_work(&workers, args.cluster.chunk_tokens);
             Fit::of(&recording, room, work)
                 .context("failed to learn from the log what requests cost; give a --profile")
         });
@@ -86,7 +88,7 @@ impl RecordedTrace {
         };
         Ok(Some(Self {
             recording,
-            workers: pool.workers,
+            workers,
             fit,
             policy,
             about,
@@ -98,11 +100,10 @@ impl RecordedTrace {
         Some(Profile::Fitted(self.fit.as_ref()?.profile.clone()))
     }
 
-    /// Returns the log's workers by name, decode workers last, each with so many blocks in its cache. With `requested`,
-    /// returns so many workers that do everything: the first of them, or copies of them besides.
+    /// Returns the log's workers, each with so many blocks in its cache. With `requested`, returns so many workers that do
+    /// everything: the first of them, or copies of them besides.
     pub(super) fn cluster(&self, requested: Option<u32>, cache_blocks: usize) -> anyhow::Result<ClusterSpec> {
         let mut workers = self.workers.clone();
-        workers.sort_by(|a, b| place(a).cmp(&place(b)));
         if let Some(requested) = requested {
             if workers.iter().any(|worker| worker.role != Role::Mixed) {
                 bail!(
@@ -193,11 +194,6 @@ impl RecordedTrace {
         }
         Ok(None)
     }
-}
-
-/// Returns the place of a worker in the order that `--worker-speeds` and `--fail` count in.
-fn place(worker: &LoggedWorker) -> (bool, &str) {
-    (worker.role == Role::Decode, &worker.identity.name)
 }
 
 /// Returns the first so many workers; where there are not as many, copies of them with names of their own besides.
@@ -331,14 +327,6 @@ mod tests {
             .collect();
         assert_eq!(labels, ["a", "b", "a-2", "a", "b", "a-2", "a"]);
         assert!(more.iter().all(|worker| worker.identity.weight == 2.0));
-    }
-
-    #[test]
-    fn workers_are_in_the_order_of_their_names_with_decode_workers_last() {
-        let mut logged = [("b", Role::Mixed), ("a", Role::Decode), ("c", Role::Prefill)]
-            .map(|(name, role)| worker(name, role));
-        logged.sort_by(|a, b| place(a).cmp(&place(b)));
-        assert_eq!(logged.map(|worker| worker.identity.name), ["b", "c", "a"]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(super) struct LoggedPool {
     pub(super) requests: Vec<RecordedRequest>,
     /// Workers by the index that requests have.
     pub(super) workers: Vec<LoggedWorker>,
+    /// Their indices in the order of the router's pool.
+    order: Vec<usize>,
     /// Facts of the requests, in their order.
     facts: Vec<RequestFacts>,
     /// Policies that placed them.
@@ -189,9 +191,7 @@ impl LoggedRequests {
 
     fn decision(&mut self, line: &DecisionLine) {
         let pool = self.pools.entry(line.pool.clone()).or_default();
-        for worker in line.ids.iter().filter_map(|id| self.run.workers.get(id)) {
-            pool.has(worker);
-        }
+        pool.candidates(line.ids.iter().filter_map(|id| self.run.workers.get(id)));
         // The time of a decision is that of its end.
         let first_us = line.unix_us.saturating_sub(line.took_us.0 as u64);
         let session = line.session.as_deref();
@@ -321,15 +321,42 @@ impl LoggedPool {
         ))
     }
 
-    /// Records a worker that could be chosen.
-    fn has(&mut self, worker: &LoggedWorker) {
-        let is_it = |known: &&mut LoggedWorker| known.identity.name == worker.identity.name;
-        match self.workers.iter_mut().find(is_it) {
-            // A reload may have changed it.
-            Some(known) if known != worker => known.clone_from(worker),
-            Some(_) => {}
-            None => self.workers.push(worker.clone()),
+    /// Records the candidates of a decision. They have the order of the router's pool: a worker that is new goes before the
+    /// candidate after it, or last.
+    fn candidates<'w>(&mut self, candidates: impl Iterator<Item = &'w LoggedWorker>) {
+        let candidates: Vec<usize> = candidates.map(|worker| self.index_of_worker(worker)).collect();
+        let mut next = self.order.len();
+        if next == self.workers.len() {
+            return;
         }
+        for worker in candidates.into_iter().rev() {
+            match self.order.iter().position(|known| *known == worker) {
+                Some(place) => next = place,
+                None => self.order.insert(next, worker),
+            }
+        }
+    }
+
+    /// Returns the index of a worker, which has its last description.
+    fn index_of_worker(&mut self, worker: &LoggedWorker) -> usize {
+        let is_it = |known: &LoggedWorker| known.identity.name == worker.identity.name;
+        let Some(index) = self.workers.iter().position(is_it) else {
+            self.workers.push(worker.clone());
+            return self.workers.len() - 1;
+        };
+        // A reload may have changed it.
+        if self.workers[index] != *worker {
+            self.workers[index].clone_from(worker);
+        }
+        index
+    }
+
+    /// Returns the workers in the order of the router's pool, decode workers last: `--worker-speeds` and `--fail` count in it.
+    pub(super) fn fleet(&self) -> Vec<LoggedWorker> {
+        let in_order = self.order.iter().map(|index| self.workers[*index].clone());
+        let mut fleet: Vec<LoggedWorker> = in_order.collect();
+        fleet.sort_by_key(|worker| worker.role == Role::Decode);
+        fleet
     }
 }
 

@@ -28,6 +28,13 @@ fn decision(seq: u64, phase: &str, ended_us: u64, decided: &Value) -> Value {
     } })
 }
 
+/// Returns a decision with these candidates, of which the last one is chosen.
+fn among(seq: u64, phase: &str, ids: &[u32]) -> Value {
+    let mut decision = decision(seq, phase, 20_000, &to(ids[ids.len() - 1]));
+    decision["decision"]["ids"] = json!(ids);
+    decision
+}
+
 fn to(worker: u32) -> Value {
     json!({ "route": { "worker": worker, "prefill": null } })
 }
@@ -124,6 +131,59 @@ fn of_two_legs_the_prompts_dispatch_counts_and_both_workers_are_known() {
     );
     let roles: Vec<Role> = pool.workers.iter().map(|worker| worker.role).collect();
     assert_eq!(roles, [Role::Prefill, Role::Decode]);
+}
+
+/// Returns the names of the simulated workers.
+fn fleet(pool: &LoggedPool) -> Vec<String> {
+    let fleet = pool.fleet().into_iter();
+    fleet.map(|worker| worker.identity.name).collect()
+}
+
+#[test]
+fn workers_have_the_order_of_the_routers_pool_with_decode_workers_last() {
+    let lines = [
+        log("1"),
+        worker(0, "w2", "mixed"),
+        worker(1, "d", "decode"),
+        worker(2, "w10", "mixed"),
+        worker(3, "w1", "mixed"),
+        policy(),
+        among(1, "mixed", &[0, 1, 2, 3]),
+    ];
+    assert_eq!(
+        fleet(&read(&lines).unwrap().pools["chat"]),
+        ["w2", "w10", "w1", "d"]
+    );
+}
+
+#[test]
+fn a_worker_that_a_later_decision_has_first_goes_where_the_router_has_it() {
+    let names = ["a", "b", "c", "d", "e"];
+    let workers = (0..).zip(names).map(|(id, name)| worker(id, name, "mixed"));
+    let workers: Vec<Value> = workers.collect();
+    // The ids of the second run begin again.
+    let second = vec![worker(0, "f", "mixed"), worker(1, "a", "mixed"), policy()];
+    let lines = [
+        vec![log("1"), policy()],
+        workers,
+        vec![
+            among(1, "mixed", &[1, 3]),
+            outcome(1, &json!({ "worker": "d" })),
+            among(2, "mixed", &[0, 1, 2, 3, 4]),
+            outcome(2, &json!({ "worker": "e" })),
+            log("2"),
+        ],
+        second,
+        vec![among(1, "mixed", &[0, 1])],
+    ];
+    let read = read(&lines.concat()).unwrap();
+    let pool = &read.pools["chat"];
+    assert_eq!(fleet(pool), ["f", "a", "b", "c", "d", "e"]);
+    let answered = pool
+        .requests
+        .iter()
+        .map(|request| &*pool.workers[request.worker].identity.name);
+    assert_eq!(answered.collect::<Vec<_>>(), ["d", "e"]);
 }
 
 #[test]
