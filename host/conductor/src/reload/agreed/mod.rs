@@ -3,6 +3,7 @@
 //! Each look compares the store's entries with the active state, so an entry that could not be followed is
 //! tried again when its cause ends. The thread never waits for the store.
 
+mod begin;
 mod holds;
 mod instances;
 mod route_decision;
@@ -21,9 +22,9 @@ use replica_plane::{AgreedHandle, AgreedView, ReplicaReports, RouterRow, ViewEnt
 use runtime_overrides::Overlays;
 use tracing::{info, warn};
 
+pub(super) use self::begin::ChangeWay;
 use self::instances::LostInstance;
 use self::staged_change::RouteStaging;
-pub(super) use self::staging::ChangeWay;
 use super::{Candidate, Reloader};
 
 /// Follower of the fleet's decisions.

@@ -1,31 +1,19 @@
-//! Change of a route by the whole fleet: every router stages it, then one revision switches all of them.
+//! Change of a route that the whole fleet stages: every router holds it ready, then one revision switches all of them.
 
 use std::time::Instant;
 
 use admin_pages::control::{RefusedRouteChange, RouteAnswer};
-use agreement::{AgreedKey, AgreedKind, Judged, RouterStates, SubjectState};
-use replica_plane::{AgreedView, RouterRow};
+use agreement::{AgreedKey, AgreedKind, Judged, SubjectState};
+use replica_plane::AgreedView;
 use runtime_overrides::{Overlays, RouteChange, RouteChangeError, RouteOverrides};
 use serde_json::json;
 
 use super::AgreedFollower;
-use super::route_decision::{RouteDecision, RouteVersion};
+use super::route_decision::RouteDecision;
 use super::staged_change::{DEADLINE, FoundEntry, RouteStaging, StagingLook, StagingProgress, StagingStep};
-use super::standing::RouteStanding;
 use crate::reload::Reloader;
 
 type Answer = Result<Option<RouteAnswer>, RefusedRouteChange>;
-
-/// Way of a change of a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::reload) enum ChangeWay {
-    /// The fleet stages it, once this router follows the present decision.
-    Fleet,
-    /// This router makes it, and proposes it.
-    Alone,
-    /// This router makes it for itself: it does not follow the fleet's decision, which stays.
-    Apart,
-}
 
 impl AgreedFollower {
     /// Lets the change that is being staged be older than it is.
@@ -81,106 +69,6 @@ impl AgreedFollower {
         staging.given_up = Some(why);
         let decision = staging.decision_before();
         self.propose_step(staging, decision, over);
-    }
-
-    /// Returns whether the store has this decision of another router, and this router does not have its outcome yet.
-    fn is_under_way(&self, view: &AgreedView, key: &AgreedKey, decision: &RouteDecision) -> bool {
-        let Some(stored) = view.stored(key) else {
-            return false;
-        };
-        let known = RouteDecision::of(&stored.entry).filter(|known| known.outcome() == decision.outcome());
-        known.is_some_and(|known| known.staged.is_some() || !self.handle.has_applied(key, stored.revision))
-    }
-
-    /// Returns the standing of this router with these policies towards a decision on the route.
-    fn standing(
-        &self,
-        view: &AgreedView,
-        key: &AgreedKey,
-        decision: &RouteDecision,
-        own: &RouteVersion,
-    ) -> RouteStanding {
-        let revision = view.revision(key);
-        let of_revision = |states: &RouterStates| {
-            let known = states.get(key).filter(|(known, _)| *known == revision);
-            known.map(|(_, state)| state.clone())
-        };
-        let cannot = |other: &RouterRow| {
-            let state = view.states.get(&other.router).and_then(of_revision);
-            state.is_some_and(|state| state.reason().is_some())
-        };
-        // A silent router may follow the decision. One that was not heard yet may, too.
-        let others = self.known_routers();
-        let none_follows = match others.is_empty() {
-            true => self.is_alone(),
-            false => others.iter().all(cannot),
-        };
-        // Without the store, the states of the others are old.
-        let is_abandoned = view.is_synced && none_follows;
-        let state = of_revision(&self.handle.states());
-        RouteStanding::of(decision, own, state.as_ref(), is_abandoned)
-    }
-
-    /// Returns the way of a change without the store.
-    fn way_without_store(
-        &self,
-        view: &AgreedView,
-        key: &AgreedKey,
-        decided: Option<&RouteDecision>,
-        own: Option<&RouteVersion>,
-    ) -> ChangeWay {
-        let known = decided.zip(own);
-        let standing = known.map(|(decided, own)| self.standing(view, key, decided, own));
-        match standing {
-            None | Some(RouteStanding::Follows) => ChangeWay::Alone,
-            Some(RouteStanding::Begins | RouteStanding::Apart(_)) => ChangeWay::Apart,
-        }
-    }
-
-    /// Returns whether a change may begin over this decision, or later.
-    fn may_begin(
-        &self,
-        view: &AgreedView,
-        key: &AgreedKey,
-        decided: Option<&RouteDecision>,
-        own: &RouteVersion,
-    ) -> Result<bool, RefusedRouteChange> {
-        if let Some(by) = self.stages_now(view, key) {
-            let busy = format!("router `{by}` stages another change of the route: try again");
-            return Err(RefusedRouteChange::Fleet(busy));
-        }
-        let standing = decided.map(|decided| self.standing(view, key, decided, own));
-        let why = match standing.unwrap_or(RouteStanding::Follows) {
-            RouteStanding::Follows => return Ok(true),
-            RouteStanding::Begins if self.is_new(key, view.revision(key)) => return Ok(false),
-            RouteStanding::Begins => {
-                format!(
-                    "this router does not follow the fleet's present decision on the route after {DEADLINE:?}"
-                )
-            }
-            RouteStanding::Apart(why) => format!(
-                "this router does not follow the fleet's present decision on the route ({why}); change it at another \
-                 router"
-            ),
-        };
-        Err(RefusedRouteChange::Fleet(why))
-    }
-
-    /// Returns the name of another router that is staging a change of the route.
-    fn stages_now(&self, view: &AgreedView, key: &AgreedKey) -> Option<String> {
-        let stored = view.stored(key)?;
-        RouteDecision::of(&stored.entry)?.staged?;
-        let others = self.live_routers();
-        let by = others
-            .into_iter()
-            .find(|other| other.router == stored.entry.by && self.is_new(key, stored.revision))?;
-        Some(by.name.unwrap_or(by.router))
-    }
-
-    /// Returns whether this router saw a revision of a route's decision for less than the time of a step.
-    fn is_new(&self, key: &AgreedKey, revision: u64) -> bool {
-        let seen = self.seen.get(key).filter(|(seen, _)| *seen == revision);
-        seen.is_none_or(|(_, since)| since.elapsed() <= DEADLINE)
     }
 
     /// Returns the progress of the routers that must stage a change, at this revision.
@@ -352,70 +240,6 @@ impl Reloader {
         has(overlays) && has(&self.active.overlays)
     }
 
-    /// Begins to stage a change by the whole fleet, once this router follows its present decision. Returns the way of the
-    /// change.
-    pub(in crate::reload) fn stage_route(
-        &mut self,
-        change: &RouteChange,
-        overlays: &Overlays,
-        route: usize,
-    ) -> Result<ChangeWay, RefusedRouteChange> {
-        let fingerprint = RouteOverrides::fingerprint(self.active_file(), route);
-        let (Some(fingerprint), Some(agreed)) = (fingerprint, &mut self.agreed) else {
-            return Ok(ChangeWay::Alone);
-        };
-        let key = AgreedKey::of(AgreedKind::Route, &fingerprint);
-        // Before the view: it has the entry of a proposal that was accepted.
-        let is_proposed = agreed.handle.is_proposed(&key);
-        let view = agreed.handle.view();
-        agreed.note_seen(&key, view.revision(&key));
-        let Some(agreed) = &self.agreed else {
-            return Ok(ChangeWay::Alone);
-        };
-        let own = self.route_version(&self.active.overlays, &fingerprint);
-        let decided = decided(&view, &key);
-        if !view.is_synced {
-            let own = own.as_ref().ok().map(|(own, _)| own);
-            return Ok(agreed.way_without_store(&view, &key, decided.as_ref(), own));
-        }
-        let refuse = RefusedRouteChange::Unavailable;
-        let (own, own_objects) = own.map_err(refuse)?;
-        let (staged, mut objects) = self.route_version(overlays, &fingerprint).map_err(refuse)?;
-        // The store lacks those of an override that is older than the fleet.
-        objects.extend(own_objects);
-        let decision = RouteDecision {
-            fingerprint,
-            route,
-            // Only the switch replaces the policies of the fleet's decision.
-            active: decided.as_ref().map_or(&own, |decided| &decided.active).clone(),
-            staged: Some(staged),
-            change: Some(RouteDecision::text_of(change)),
-        };
-        let over = view.judged(&key);
-        if is_proposed || !agreed.is_under_way(&view, &key, &decision) {
-            // The view has the own proposal soon.
-            let is_soon = is_proposed && !view.is_proposed(&key);
-            if is_soon || !agreed.may_begin(&view, &key, decided.as_ref(), &own)? {
-                return Ok(ChangeWay::Fleet);
-            }
-            let (handle, value) = (&agreed.handle, json!(decision));
-            handle.propose_over(key.clone(), value, over.clone(), objects);
-        }
-        let staging = RouteStaging {
-            change: change.clone(),
-            key,
-            before: decision.active.clone(),
-            decision,
-            since: Instant::now(),
-            over,
-            given_up: None,
-        };
-        if let Some(agreed) = &mut self.agreed {
-            agreed.staging = Some(staging);
-        }
-        Ok(ChangeWay::Fleet)
-    }
-
     /// Returns the answer to a change that is refused because another router made it: operators send a change to all
     /// routers of a fleet.
     pub(in crate::reload) fn made_by_fleet(
@@ -458,9 +282,4 @@ impl Reloader {
             agreed.handle.propose(key, json!(decision), objects);
         }
     }
-}
-
-/// Returns the decision on a route: the own proposal, else that of the store.
-fn decided(view: &AgreedView, key: &AgreedKey) -> Option<RouteDecision> {
-    RouteDecision::of(view.followed_one(key)?)
 }
