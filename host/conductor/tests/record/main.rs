@@ -4,6 +4,7 @@
 mod dashboard;
 mod http_api;
 mod pipeline;
+mod same_bytes;
 mod simulated;
 mod simulations;
 
@@ -77,11 +78,13 @@ async fn indexed(router: &TestRouter, number: usize) {
     .await;
 }
 
-async fn chat(router: &TestRouter, stream: bool) {
+/// Sends a chat, and returns its id.
+async fn chat(router: &TestRouter, stream: bool) -> String {
     let messages = json!([{ "role": "user", "content": "hello" }]);
     let body = json!({ "model": "mock", "messages": messages, "max_tokens": 2, "stream": stream });
     let answer = router.client.post("/v1/chat/completions", &body).await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.header("x-request-id").to_owned()
 }
 
 /// Waits until as many requests have ended in the log.
