@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::admin::RouterAnswer;
 use crate::table::{Side, Table, TableCell, Tone};
+use crate::units::{number, text};
 
 /// Look of the tables of a command.
 #[derive(Debug, Clone, Copy, Default)]
@@ -71,14 +72,24 @@ pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
+/// Returns the cell of a pool's errors per second.
+pub(super) fn errors_cell(rates: &Value) -> TableCell {
+    let errors = &rates["errors_per_s"];
+    let tone = match errors.as_f64() {
+        Some(errors) if errors > 0.0 => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    TableCell::toned(number(errors), tone)
+}
+
 /// Returns the cell of a worker's state.
 pub(super) fn state_cell(state: &Value, is_draining: bool) -> TableCell {
-    let text = crate::units::text(state);
-    let tone = match &*text {
+    let state = text(state);
+    let tone = match &*state {
         _ if is_draining => Tone::Doubtful,
         "ok" => Tone::Good,
         "pending" | "returning" | "busy" | "draining" => Tone::Doubtful,
         _ => Tone::Bad,
     };
-    TableCell::toned(text, tone)
+    TableCell::toned(state, tone)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::fleet_table::{FleetTable, TableLook, items, pages, short};
+use super::fleet_table::{FleetTable, TableLook, errors_cell, items, pages, short};
 use super::{policy_problems, watch};
 use crate::Exit;
 use crate::admin::{AdminClient, RemoteError};
@@ -128,10 +128,6 @@ fn pools(page: &Value, look: TableLook) -> FleetTable {
             .filter_map(|worker| worker["load"]["requests"].as_u64())
             .sum();
         let rates = &page["rates"][text(&pool["name"])];
-        let errors = match rates["errors_per_s"].as_f64() {
-            Some(errors) if errors > 0.0 => Tone::Bad,
-            _ => Tone::Plain,
-        };
         table.add(
             "",
             vec![
@@ -140,7 +136,7 @@ fn pools(page: &Value, look: TableLook) -> FleetTable {
                 in_flight.to_string().into(),
                 number(&pool["queued"]).into(),
                 number(&rates["requests_per_s"]).into(),
-                TableCell::toned(number(&rates["errors_per_s"]), errors),
+                errors_cell(rates),
                 number(&rates["tokens_per_s"]).into(),
                 seconds(&rates["ttft_s"]).into(),
                 percent(&rates["hit_ratio"]).into(),

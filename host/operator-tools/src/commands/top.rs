@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::fleet_table::{FleetTable, TableLook, items, short};
+use super::fleet_table::{FleetTable, TableLook, errors_cell, items, short};
 use super::reach::RouterReach;
 use super::screen::LiveScreen;
 use super::workers::WorkerTable;
@@ -237,16 +237,12 @@ fn pools(fleets: &[RouterFleet], look: TableLook) -> FleetTable {
     for fleet in fleets {
         for pool in &fleet.pools {
             let rates = &pool["rates"];
-            let errors = match rates["errors_per_s"].as_f64() {
-                Some(errors) if errors > 0.0 => Tone::Bad,
-                _ => Tone::Plain,
-            };
             let row = vec![
                 text(&pool["name"]).into(),
                 number(&rates["in_flight"]).into(),
                 number(&rates["queue_waiting"]).into(),
                 number(&rates["requests_per_s"]).into(),
-                TableCell::toned(number(&rates["errors_per_s"]), errors),
+                errors_cell(rates),
                 number(&rates["tokens_per_s"]).into(),
                 seconds(&rates["ttft_s"]).into(),
                 seconds(&rates["tpot_s"]).into(),
