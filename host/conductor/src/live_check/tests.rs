@@ -16,6 +16,18 @@ async fn live(toml: &str) -> LiveReport {
     check_all(&pool_targets(&config, &resources), || ()).await
 }
 
+/// Returns a report without a warning or a failure.
+async fn passed(toml: &str) -> LiveReport {
+    let report = live(toml).await;
+    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    report
+}
+
+/// Starts a prefill and a decode worker.
+async fn split(dialect: PdDialect) -> SplitFleet {
+    SplitFleet::start(dialect, (1, 1), |_| {}).await.unwrap()
+}
+
 /// Returns the checks of the only worker of the only pool.
 fn only_worker(report: &LiveReport) -> &[LiveCheck] {
     &report.pools[0].workers[0].checks
@@ -39,8 +51,7 @@ async fn one(adjust: impl Fn(&mut MockConfig), keys: &str) -> (Fleet, String) {
 async fn a_correctly_configured_engine_passes_every_check() {
     let adjust = |config: &mut MockConfig| config.loras = vec!["sql".to_owned()];
     let (_fleet, toml) = one(adjust, "models = [\"mock\"]\nadapters = [\"sql\"]\n").await;
-    let report = live(&toml).await;
-    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    let report = passed(&toml).await;
     let checks = only_worker(&report);
     let names: Vec<_> = checks.iter().map(|check| check.check).collect();
     assert_eq!(
@@ -129,9 +140,7 @@ async fn a_publisher_that_is_not_there_fails_and_one_that_replays_nothing_is_war
 
 #[tokio::test]
 async fn a_prefill_worker_whose_bootstrap_server_knows_its_engine_passes_and_without_the_server_it_fails() {
-    let fleet = SplitFleet::start(PdDialect::Mooncake, (1, 1), |_| {})
-        .await
-        .unwrap();
+    let fleet = split(PdDialect::Mooncake).await;
     let toml = fleet.pool_toml("main", "");
     let report = live(&toml).await;
     assert_eq!(report.failed, 0, "{report:#?}");
@@ -163,12 +172,9 @@ async fn a_page_that_refuses_the_model_is_not_taken_for_a_missing_page() {
 
 #[tokio::test]
 async fn a_dialect_that_is_detected_is_shown_and_engines_without_a_connector_are_warned_of() {
-    let fleet = SplitFleet::start(PdDialect::Mooncake, (1, 1), |_| {})
-        .await
-        .unwrap();
+    let fleet = split(PdDialect::Mooncake).await;
     let auto = fleet.detected_toml("main", "");
-    let report = live(&auto).await;
-    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    let report = passed(&auto).await;
     let connector = find(only_worker(&report), "connector");
     assert!(connector.message.contains("mooncake-connector"), "{connector:?}");
     fleet.prefill[0].faults().bootstrap_down(true).await.unwrap();
@@ -180,12 +186,9 @@ async fn a_dialect_that_is_detected_is_shown_and_engines_without_a_connector_are
 
 #[tokio::test]
 async fn the_bootstrap_server_of_a_detected_dialect_is_checked_at_the_port_that_the_engine_names() {
-    let fleet = SplitFleet::start(PdDialect::Sglang, (1, 1), |_| {})
-        .await
-        .unwrap();
+    let fleet = split(PdDialect::Sglang).await;
     let auto = fleet.detected_toml("main", "");
-    let report = live(&auto).await;
-    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    let report = passed(&auto).await;
     let connector = find(only_worker(&report), "connector");
     let address = fleet.prefill[0].bootstrap().unwrap();
     assert!(
@@ -201,12 +204,9 @@ async fn the_bootstrap_server_of_a_detected_dialect_is_checked_at_the_port_that_
 
 #[tokio::test]
 async fn a_named_dialect_is_checked_at_the_configured_port_and_the_engines_own_is_shown() {
-    let fleet = SplitFleet::start(PdDialect::Sglang, (1, 1), |_| {})
-        .await
-        .unwrap();
+    let fleet = split(PdDialect::Sglang).await;
     let named = fleet.pool_toml("main", "");
-    let report = live(&named).await;
-    assert_eq!((report.warned, report.failed), (0, 0), "{report:#?}");
+    passed(&named).await;
     let lines = named.lines().filter(|line| !line.starts_with("bootstrap"));
     let usual: String = lines.map(|line| format!("{line}\n")).collect();
     let report = live(&usual).await;

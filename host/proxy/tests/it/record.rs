@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::client::{chat, post, send};
 use crate::eventually;
 use crate::policy::{Scripted, fault, route};
-use crate::router::{Builder, router};
+use crate::router::{Builder, Router, router};
 use crate::tokens::querying_worker;
 use crate::worker::Worker;
 
@@ -84,6 +84,23 @@ impl Recording {
     fn lines(&self) -> Vec<Line> {
         self.recorder.close();
         lines(&self.file())
+    }
+
+    /// Starts a router before one worker, whose requests are all recorded.
+    async fn router(&self, worker: &Worker) -> Router {
+        router()
+            .worker("a", &worker.url())
+            .with(recorded_as(self.everything()))
+            .start()
+            .await
+    }
+
+    /// Waits until the files have so many lines.
+    async fn has_written(&self, lines: u64) {
+        eventually("all lines are written", || {
+            self.metric("conductor_record_lines_total") == lines
+        })
+        .await;
     }
 
     fn metric(&self, name: &str) -> u64 {
@@ -154,10 +171,7 @@ async fn a_request_is_a_decision_with_all_it_was_made_from_and_an_outcome() {
     assert_eq!(answer.status, StatusCode::OK);
     let id = answer.header("x-request-id").unwrap().to_owned();
     answer.text().await;
-    eventually("the outcome is written", || {
-        recording.metric("conductor_record_lines_total") == 2
-    })
-    .await;
+    recording.has_written(2).await;
     let lines = recording.lines();
     assert!(matches!(&lines[0], Line::Log(log) if log.schema == 1 && log.run.len() == 16));
     let Line::Log(first) = &lines[0] else {
@@ -238,10 +252,7 @@ async fn a_fault_is_written_and_so_is_what_the_fallback_made_of_it() {
         .start()
         .await;
     send(router.address, chat()).await.text().await;
-    eventually("the outcome is written", || {
-        recording.metric("conductor_record_lines_total") == 3
-    })
-    .await;
+    recording.has_written(3).await;
     let lines = recording.lines();
     let [failed, fallback] = decisions(&lines)[..] else {
         panic!("{lines:?}")
@@ -281,10 +292,7 @@ async fn every_column_is_written_where_configured_and_the_decision_is_none_the_w
         "the policy sent no query"
     );
     answer.text().await;
-    eventually("the outcome is written", || {
-        recording.metric("conductor_record_lines_total") == 2
-    })
-    .await;
+    recording.has_written(2).await;
     assert_eq!(policy.shown(), [[0.0]]);
     let lines = recording.lines();
     let (policy, decision) = (policies(&lines)[0], decisions(&lines)[0]);
@@ -308,18 +316,11 @@ async fn every_column_is_written_where_configured_and_the_decision_is_none_the_w
 async fn files_are_put_aside_when_they_are_full_and_each_can_be_read_by_itself() {
     let recording = Recording::with(2_000, 2);
     let worker = Worker::named("a").await;
-    let router = router()
-        .worker("a", &worker.url())
-        .with(recorded_as(recording.everything()))
-        .start()
-        .await;
+    let router = recording.router(&worker).await;
     for _ in 0..20 {
         send(router.address, chat()).await.text().await;
     }
-    eventually("all is written", || {
-        recording.metric("conductor_record_lines_total") == 40
-    })
-    .await;
+    recording.has_written(40).await;
     recording.recorder.close();
     let mut files: Vec<_> = fs::read_dir(recording.folder.path())
         .unwrap()
@@ -345,16 +346,9 @@ async fn files_are_put_aside_when_they_are_full_and_each_can_be_read_by_itself()
 async fn a_file_that_another_program_moves_away_is_begun_anew_without_a_loss() {
     let recording = Recording::start();
     let worker = Worker::named("a").await;
-    let router = router()
-        .worker("a", &worker.url())
-        .with(recorded_as(recording.everything()))
-        .start()
-        .await;
+    let router = recording.router(&worker).await;
     send(router.address, chat()).await.text().await;
-    eventually("it is written", || {
-        recording.metric("conductor_record_lines_total") == 2
-    })
-    .await;
+    recording.has_written(2).await;
     let moved = recording.folder.path().join("moved");
     fs::rename(recording.file(), &moved).unwrap();
     // The file is checked once a second.
@@ -362,10 +356,7 @@ async fn a_file_that_another_program_moves_away_is_begun_anew_without_a_loss() {
     let send_one = async |sent: &mut u64| {
         send(router.address, chat()).await.text().await;
         *sent += 1;
-        eventually("all is written", || {
-            recording.metric("conductor_record_lines_total") == 2 * *sent
-        })
-        .await;
+        recording.has_written(2 * *sent).await;
     };
     while !recording.file().exists() {
         send_one(&mut sent).await;
@@ -394,11 +385,7 @@ async fn is_lost(path: &str) {
     };
     write_to(&recording.recorder, file);
     let worker = Worker::named("a").await;
-    let router = router()
-        .worker("a", &worker.url())
-        .with(recorded_as(recording.everything()))
-        .start()
-        .await;
+    let router = recording.router(&worker).await;
     assert_eq!(send(router.address, chat()).await.text().await, "a");
     eventually("both are counted", || {
         recording.metric("conductor_record_dropped_total{why=\"no-file\"}") == 2
@@ -429,10 +416,7 @@ async fn recording_is_turned_on_and_off_while_requests_come() {
     send(router.address, chat()).await.text().await;
     router.change(plain.clone().with(recorded_as(recording.everything())));
     send(router.address, chat()).await.text().await;
-    eventually("it is written", || {
-        recording.metric("conductor_record_lines_total") == 2
-    })
-    .await;
+    recording.has_written(2).await;
     router.change(plain);
     send(router.address, chat()).await.text().await;
     let lines = recording.lines();

@@ -1,5 +1,6 @@
 //! Tests of prompt tokens: their source, and the matches that a policy sees with them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kv_index::Holder;
@@ -44,6 +45,16 @@ pub(crate) fn querying_worker(builder: &mut Builder) {
     };
 }
 
+/// Starts a router before one worker, which it queries for tokens.
+async fn querying(worker: &Worker, policy: Arc<Scripted>) -> Router {
+    router()
+        .worker("a", &worker.url())
+        .policy(policy)
+        .with(querying_worker)
+        .start()
+        .await
+}
+
 #[tokio::test]
 async fn a_prompt_of_token_ids_is_matched_without_a_query() {
     let (a, b) = (Worker::named("a").await, Worker::named("b").await);
@@ -82,12 +93,7 @@ async fn check_feed_not_live(columns: &[&str]) {
         assert_eq!(input.queries.holders(1), 0);
         Ok(route(0))
     });
-    let router = router()
-        .worker("a", &worker.url())
-        .policy(policy)
-        .with(querying_worker)
-        .start()
-        .await;
+    let router = querying(&worker, policy).await;
     hold_two_blocks(&router, "a");
     // Of an answer that is no stream, the prompt is taken for computed after the expected time.
     let body = r#"{"model":"m","stream":true,"prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
@@ -117,12 +123,7 @@ async fn a_policy_that_queries_by_itself_gets_what_the_booking_counts() {
         assert_eq!([input.queries.holders(8), input.queries.holders(9)], [1, 0]);
         Ok(route(0))
     });
-    let router = router()
-        .worker("a", &worker.url())
-        .policy(policy)
-        .with(querying_worker)
-        .start()
-        .await;
+    let router = querying(&worker, policy).await;
     hold_two_blocks(&router, "a");
     router.feeds.set(router.id("a"), true);
     let body = r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10]}"#;
@@ -137,12 +138,7 @@ async fn prompts_that_begin_alike_have_equal_keys_without_a_question_to_the_inde
         &["prefix.key-64", "prefix.key-128", "prefix.key-16384"],
         &["load.requests"],
     );
-    let router = router()
-        .worker("a", &worker.url())
-        .policy(policy.clone())
-        .with(querying_worker)
-        .start()
-        .await;
+    let router = querying(&worker, policy.clone()).await;
     let shared: Vec<u32> = (0..64).collect();
     for more in [vec![], vec![1; 80], vec![2; 80]] {
         let prompt = [&shared[..], &more].concat();
@@ -172,12 +168,7 @@ async fn prompts_that_begin_alike_have_equal_keys_without_a_question_to_the_inde
 async fn a_chat_is_tokenized_by_a_worker() {
     let worker = tokenizing().await;
     let policy = Scripted::first(&[], &COLUMNS);
-    let router = router()
-        .worker("a", &worker.url())
-        .policy(policy.clone())
-        .with(querying_worker)
-        .start()
-        .await;
+    let router = querying(&worker, policy.clone()).await;
     hold_two_blocks(&router, "a");
     router.feeds.set(router.id("a"), true);
     assert_eq!(send(router.address, chat()).await.text().await, "a");
@@ -200,12 +191,7 @@ async fn a_chat_is_tokenized_by_a_worker() {
 async fn no_worker_is_queried_for_tokens_that_no_policy_wants() {
     let worker = tokenizing().await;
     let policy = Scripted::first(&[], &["load.requests"]);
-    let router = router()
-        .worker("a", &worker.url())
-        .policy(policy)
-        .with(querying_worker)
-        .start()
-        .await;
+    let router = querying(&worker, policy).await;
     send(router.address, chat()).await.text().await;
     assert_eq!(worker.paths(), ["/v1/chat/completions"]);
 }

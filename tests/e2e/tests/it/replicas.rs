@@ -70,6 +70,14 @@ async fn limited_router(site: &NatsSite, limits: &str, pool: &str, engines: &Fle
     TestRouter::start(&toml).await.unwrap()
 }
 
+/// Starts two such routers, of which the second one knows the first.
+async fn two_limited_routers(site: &NatsSite, limits: &str, pool: &str, engines: &Fleet) -> [TestRouter; 2] {
+    let one = limited_router(site, limits, pool, engines).await;
+    let two = limited_router(site, limits, pool, engines).await;
+    others(&two, &["ready"]).await;
+    [one, two]
+}
+
 /// Opens a request with the client's key.
 async fn open_with_key(router: &TestRouter, body: &Value) -> Stream {
     let headers = [
@@ -103,9 +111,7 @@ async fn concurrent_requests_of_a_client_count_at_all_routers() {
     };
     let engines = engines().await;
     let limits = "concurrent = 2";
-    let one = limited_router(&site, limits, "", &engines).await;
-    let two = limited_router(&site, limits, "", &engines).await;
-    others(&two, &["ready"]).await;
+    let [one, two] = two_limited_routers(&site, limits, "", &engines).await;
     let held = [
         open_with_key(&one, &stream()).await,
         open_with_key(&one, &stream()).await,
@@ -124,9 +130,7 @@ async fn tokens_that_a_client_used_at_one_router_are_used_at_the_other() {
     };
     let engines = fast_fleet(1).await;
     let limits = "tokens-per-minute = 5_000";
-    let one = limited_router(&site, limits, "", &engines).await;
-    let two = limited_router(&site, limits, "", &engines).await;
-    others(&two, &["ready"]).await;
+    let [one, two] = two_limited_routers(&site, limits, "", &engines).await;
     // More than two minutes' worth: the excess is paid off by waiting.
     let large = json!({ "model": "mock", "prompt": "word ".repeat(9_000), "max_tokens": 1 });
     let answer = open_with_key(&one, &large).await.whole().await.unwrap();
@@ -146,9 +150,7 @@ async fn a_budget_holds_over_all_routers_and_is_free_again_when_one_ends() {
     };
     let engines = engines().await;
     let pool = "[pools.chat]\nqueue-limit = 0\n[pools.chat.admission]\nrequests = 2";
-    let one = limited_router(&site, "", pool, &engines).await;
-    let two = limited_router(&site, "", pool, &engines).await;
-    others(&two, &["ready"]).await;
+    let [one, two] = two_limited_routers(&site, "", pool, &engines).await;
     let held = [
         open_with_key(&one, &stream()).await,
         open_with_key(&one, &stream()).await,

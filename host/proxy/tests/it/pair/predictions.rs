@@ -212,10 +212,8 @@ async fn a_failure_that_no_worker_is_blamed_for_leaves_no_prediction() {
     let (bootstrap, engine) = bootstrap(E1).await;
     let (decode, mut decodes) = answered_by_hand().await;
     let policy = splitting();
-    let builder = router().pd(Dialect::Mooncake).with_pd(|pd| pd.alone = false);
-    let builder = concurrent::prefill(builder, "p", &prefill.url(), &bootstrap.url());
-    let builder = builder.decode("d", &decode.url());
-    let router = assuming_for(builder, policy.clone()).start().await;
+    let pair = concurrent::one_pair(&prefill, &bootstrap, &decode);
+    let router = assuming_for(pair, policy.clone()).start().await;
     let answered = async {
         let first = decodes.recv().await.unwrap();
         *engine.lock().unwrap() = Some(E2);
@@ -252,10 +250,8 @@ async fn a_prefill_leg_that_another_decode_worker_waits_for_is_expected_to_leave
     let (decode, mut decodes) = answered_by_hand().await;
     let busy = troubled(503).await;
     let (bootstrap, _) = bootstrap(E1).await;
-    let builder = router().pd(Dialect::Mooncake).with_pd(|pd| pd.alone = false);
-    let builder = concurrent::prefill(builder, "p", &prefill.url(), &bootstrap.url());
-    let builder = builder.decode("d", &busy.url()).decode("e", &decode.url());
-    let router = assuming(builder).start().await;
+    let pair = concurrent::one_pair(&prefill, &bootstrap, &busy);
+    let router = assuming(pair.decode("e", &decode.url())).start().await;
     let answered = async {
         let (p, d) = (prefills.recv().await.unwrap(), decodes.recv().await.unwrap());
         assert_eq!(expected(&router), BLOCKS, "at `p` alone");

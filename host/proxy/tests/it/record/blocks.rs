@@ -6,7 +6,6 @@ use proxy::record::{BLOCK_HASH_BYTES, OutcomeLine, RecordSpec};
 
 use super::{Recording, outcomes, recorded_as};
 use crate::client::{post, send};
-use crate::eventually;
 use crate::router::router;
 use crate::tokens::querying_worker;
 use crate::worker::Worker;
@@ -28,10 +27,7 @@ async fn outcomes_of_two(change: impl FnOnce(RecordSpec) -> RecordSpec) -> Vec<O
             .text()
             .await;
     }
-    eventually("the outcomes are written", || {
-        recording.metric("conductor_record_lines_total") == 4
-    })
-    .await;
+    recording.has_written(4).await;
     let lines = recording.lines();
     outcomes(&lines).into_iter().cloned().collect()
 }

@@ -67,6 +67,13 @@ fn check(found: f64, expected: f64, tolerance: f64) {
     assert!(error.abs() <= tolerance, "{found} instead of {expected}");
 }
 
+/// Checks a time by the fitted profile against the one by the true profile.
+#[track_caller]
+fn check_times(fit: &Fit, time_us: impl Fn(&Profile) -> u64, tolerance: f64) {
+    let [found, known] = [fit.profile.clone(), TRUE].map(|fitted| time_us(&Profile::Fitted(fitted)) as f64);
+    check(found, known, tolerance);
+}
+
 #[test]
 fn prompts_that_found_their_worker_idle_give_the_cost_of_prompts() {
     let fit = Fit::of(&recording(0.1), 1, StepWork::Either).unwrap();
@@ -94,18 +101,8 @@ fn prompts_beside_answers_are_fitted_together_with_their_steps() {
     assert_eq!(fit.from, FitFrom::AfterWaiting);
     check(fit.profile.prefill_ms[1], TRUE.prefill_ms[1], 0.03);
     check(fit.profile.prefill_ms[2], TRUE.prefill_ms[2], 0.25);
-    let known = Profile::Fitted(TRUE);
-    let found = Profile::Fitted(fit.profile.clone());
-    check(
-        found.prefill_us(4_000, 3_000) as f64,
-        known.prefill_us(4_000, 3_000) as f64,
-        0.05,
-    );
-    check(
-        found.step_us(8, 60_000) as f64,
-        known.step_us(8, 60_000) as f64,
-        0.1,
-    );
+    check_times(&fit, |profile| profile.prefill_us(4_000, 3_000), 0.05);
+    check_times(&fit, |profile| profile.step_us(8, 60_000), 0.1);
 }
 
 #[test]
@@ -128,18 +125,8 @@ fn prompts_of_one_length_leave_the_cost_of_a_step_to_be_found() {
     };
     let fit = Fit::of(&recording_on(1, &trace, Some(200_000)), 1, StepWork::Both).unwrap();
     assert_eq!(fit.from, FitFrom::AfterWaiting);
-    let known = Profile::Fitted(TRUE);
-    let found = Profile::Fitted(fit.profile.clone());
-    check(
-        found.step_us(5, 6_000) as f64,
-        known.step_us(5, 6_000) as f64,
-        0.05,
-    );
-    check(
-        found.prefill_us(1_024, 0) as f64,
-        known.prefill_us(1_024, 0) as f64,
-        0.05,
-    );
+    check_times(&fit, |profile| profile.step_us(5, 6_000), 0.05);
+    check_times(&fit, |profile| profile.prefill_us(1_024, 0), 0.05);
 }
 
 #[test]
