@@ -22,57 +22,33 @@ fn main() {
 #[divan::bench(types = [CacheAware, PdPairing, RoundRobin, TtftQueue], args = CANDIDATES, sample_size = 100)]
 fn wasm<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
-    warm_up(|seq| drop(contest.call_wasm(seq)));
-    let mut seq = 0;
-    bencher.bench_local(|| {
-        seq += 1;
-        contest.call_wasm(seq)
-    });
+    measure(bencher, |seq| contest.call_wasm(seq));
 }
 
 /// Decisions with recording of the policy's host calls.
 #[divan::bench(types = [CacheAware, RoundRobin], args = CANDIDATES, sample_size = 100)]
 fn recording<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
-    warm_up(|seq| drop(contest.call_recording(seq)));
-    let mut seq = 0;
-    bencher.bench_local(|| {
-        seq += 1;
-        contest.call_recording(seq)
-    });
+    measure(bencher, |seq| contest.call_recording(seq));
 }
 
 #[divan::bench(types = [CacheAware, PdPairing, RoundRobin, TtftQueue], args = CANDIDATES, sample_size = 100)]
 fn native<P: Policy>(bencher: Bencher<'_, '_>, candidates: usize) {
     let contest = Contest::<P>::new(candidates);
-    let mut seq = 0;
-    bencher.bench_local(|| {
-        seq += 1;
-        contest.call_native(seq)
-    });
+    measure(bencher, |seq| contest.call_native(seq));
 }
 
 #[divan::bench(args = CANDIDATES, sample_size = 100)]
 fn boundary(bencher: Bencher<'_, '_>, candidates: usize) {
     let crossing = Crossing::new(&component(include_str!("boundary.wat")), 6, candidates);
-    warm_up(|seq| drop(crossing.call(seq)));
-    let mut seq = 0;
-    bencher.bench_local(|| {
-        seq += 1;
-        crossing.call(seq)
-    });
+    measure(bencher, |seq| crossing.call(seq));
 }
 
 /// Measures two scorers and a column, put together by the host.
 #[divan::bench(args = CANDIDATES, sample_size = 100)]
 fn pipeline(bencher: Bencher<'_, '_>, candidates: usize) {
     let crossing = PipelineCrossing::new(candidates);
-    warm_up(|seq| drop(crossing.call(seq)));
-    let mut seq = 0;
-    bencher.bench_local(|| {
-        seq += 1;
-        crossing.call(seq)
-    });
+    measure(bencher, |seq| crossing.call(seq));
 }
 
 /// Whole decisions by the default policy, with its columns kept from one to the next.
@@ -96,10 +72,15 @@ fn whole(bencher: Bencher<'_, '_>, candidates: usize, keeps: bool) {
     bencher.bench_local(place);
 }
 
-/// Makes the first calls, which create the instance and its memory. If they were timed, the bench would take every call
-/// for slow.
-fn warm_up(call: impl Fn(u64)) {
-    (1..=1000).for_each(call);
+/// Measures calls with consecutive numbers, after the first calls, which create the instance and its memory. If they were
+/// timed, the bench would take every call for slow.
+fn measure<T>(bencher: Bencher<'_, '_>, call: impl Fn(u64) -> T) {
+    (1..=1000).for_each(|seq| drop(call(seq)));
+    let mut seq = 0;
+    bencher.bench_local(|| {
+        seq += 1;
+        call(seq)
+    });
 }
 
 /// Returns a module of text as a component for the project's contract.
