@@ -42,6 +42,11 @@ impl RouteLook {
     fn revision(&self) -> u64 {
         self.view.revision(&self.key)
     }
+
+    /// Returns the decision, if the fleet has decided on the route.
+    fn binding(&self) -> Option<&RouteDecision> {
+        self.decided.as_ref().filter(|decided| !decided.is_undecided)
+    }
 }
 
 impl AgreedFollower {
@@ -63,7 +68,7 @@ impl AgreedFollower {
 
     /// Returns the standing of this router with these policies towards the decision.
     fn standing(&self, look: &RouteLook, own: &RouteVersion) -> RouteStanding {
-        let Some(decided) = &look.decided else {
+        let Some(decided) = look.binding() else {
             return RouteStanding::Follows;
         };
         let revision = look.revision();
@@ -162,6 +167,7 @@ impl AgreedFollower {
             change: change.clone(),
             key: look.key,
             before: decision.active.clone(),
+            was_undecided: decision.is_undecided,
             decision,
             since: Instant::now(),
             over,
@@ -217,7 +223,7 @@ impl Reloader {
     ) -> Result<(RouteDecision, RouteVersion, ComponentObjects), String> {
         let (own, own_objects) = self.route_version(&self.active.overlays, &look.fingerprint)?;
         let (staged, mut objects) = self.route_version(overlays, &look.fingerprint)?;
-        // The store lacks those of an override that is older than the fleet.
+        // Routers of earlier releases follow the author's policies before the first switch, too.
         objects.extend(own_objects);
         let decided = look.decided.as_ref();
         let decision = RouteDecision {
@@ -227,6 +233,7 @@ impl Reloader {
             active: decided.map_or(&own, |decided| &decided.active).clone(),
             staged: Some(staged),
             change: Some(RouteDecision::text_of(change)),
+            is_undecided: look.binding().is_none(),
         };
         Ok((decision, own, objects))
     }

@@ -21,6 +21,10 @@ pub(super) struct RouteDecision {
     /// Change that an operator requested, for other routers that get the same request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<String>,
+    /// Set from the first change of a route to its switch: `active` are the policies of the author, and every other
+    /// router keeps its own. Routers of earlier releases follow `active`.
+    #[serde(default, rename = "undecided", skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_undecided: bool,
 }
 
 /// Policies of a route, with the components of those.
@@ -50,9 +54,10 @@ impl RouteDecision {
         serde_json::from_value(entry.value.clone()).ok()
     }
 
-    /// Returns the policies that the route has in the end.
-    pub(super) fn outcome(&self) -> &RouteVersion {
-        self.staged.as_ref().unwrap_or(&self.active)
+    /// Returns the policies that the route has in the end. `None` if each router keeps its own.
+    pub(super) fn outcome(&self) -> Option<&RouteVersion> {
+        let active = (!self.is_undecided).then_some(&self.active);
+        self.staged.as_ref().or(active)
     }
 
     /// Returns the text of a change.
@@ -82,12 +87,15 @@ mod tests {
             active: version.clone(),
             staged: None,
             change: None,
+            is_undecided: false,
         };
         let written = json!(decision);
-        assert!(written.get("change").is_none(), "{written}");
+        for later in ["change", "undecided"] {
+            assert!(written.get(later).is_none(), "{written}");
+        }
         let mut read: RouteDecision = serde_json::from_value(written).unwrap();
         assert_eq!(read, decision);
-        assert_eq!(*read.outcome(), version);
+        assert_eq!(read.outcome(), Some(&version));
         read.change = Some("promote mine".to_owned());
         assert_eq!(json!(read)["change"], "promote mine");
     }

@@ -64,7 +64,7 @@ impl Reloader {
         }
     }
 
-    /// Follows the active policies of a decision.
+    /// Follows the active policies of a decision. Before the first switch of a route, each router keeps its own.
     fn follow_active(
         &mut self,
         look: &mut AgreedLook,
@@ -79,6 +79,9 @@ impl Reloader {
                 "the configuration file of this router has no such route".to_owned(),
             );
         };
+        if decision.is_undecided {
+            return SubjectState::Applied;
+        }
         if !look.was_applied(key, known) {
             match self.have_components(look, &decision.active) {
                 Ok(true) => {}

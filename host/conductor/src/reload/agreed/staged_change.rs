@@ -20,6 +20,8 @@ pub(super) struct RouteStaging {
     pub(super) key: AgreedKey,
     /// Policies that the fleet's decision has before the change.
     pub(super) before: RouteVersion,
+    /// Set if the fleet has not decided on the route before.
+    pub(super) was_undecided: bool,
     pub(super) decision: RouteDecision,
     pub(super) since: Instant,
     /// Contents of the store that the latest own proposal replaces.
@@ -94,12 +96,13 @@ impl RouteStaging {
 
     /// Returns what an entry is for this change.
     pub(super) fn find(&self, stored: Option<&RouteDecision>, is_own: bool) -> FoundEntry {
+        let before = (!self.was_undecided).then_some(&self.before);
         match stored {
             Some(found) if found.outcome() == self.decision.outcome() => match found.staged {
                 Some(_) => FoundEntry::Staged { is_own },
                 None => FoundEntry::Switched,
             },
-            Some(found) if *found.outcome() == self.before => FoundEntry::Before,
+            Some(found) if found.outcome() == before => FoundEntry::Before,
             _ => FoundEntry::Other,
         }
     }
@@ -192,6 +195,7 @@ impl RouteStaging {
             active: self.before.clone(),
             staged: None,
             change: None,
+            is_undecided: self.was_undecided,
             ..self.decision.clone()
         }
     }
@@ -202,6 +206,7 @@ impl RouteStaging {
         if let Some(staged) = decision.staged.take() {
             decision.active = staged;
         }
+        decision.is_undecided = false;
         decision
     }
 }
@@ -220,6 +225,7 @@ mod tests {
             active: RouteVersion::of_bytes(active),
             staged: staged.map(RouteVersion::of_bytes),
             change: Some("promote p".to_owned()),
+            is_undecided: false,
         }
     }
 
@@ -232,6 +238,7 @@ mod tests {
             },
             key: AgreedKey::of(AgreedKind::Route, "f"),
             before: RouteVersion::of_bytes("old"),
+            was_undecided: false,
             decision,
             since: Instant::now(),
             over: Judged::of(3, None),
@@ -371,5 +378,39 @@ mod tests {
             (&RouteVersion::of_bytes("old"), &None)
         );
         assert_eq!(stage().switch().active, RouteVersion::of_bytes("new"));
+    }
+
+    #[test]
+    fn the_first_change_of_a_route_decides_on_it_by_the_switch_and_a_give_up_leaves_it_undecided() {
+        let undecided = |active| RouteDecision {
+            is_undecided: true,
+            ..decision(active, None)
+        };
+        let first = RouteDecision {
+            staged: Some(RouteVersion::of_bytes("new")),
+            ..undecided("own")
+        };
+        let stage = RouteStaging {
+            was_undecided: true,
+            ..staging(first)
+        };
+        for (stored, found) in [
+            (decision("new", None), FoundEntry::Switched),
+            (decision("own", None), FoundEntry::Other),
+            (undecided("own"), FoundEntry::Before),
+            (undecided("other"), FoundEntry::Before),
+            // Its author had the policies before.
+            (undecided("new"), FoundEntry::Before),
+        ] {
+            assert_eq!(stage.find(Some(&stored), false), found, "{stored:?}");
+        }
+        let switch = stage.switch();
+        assert!(!switch.is_undecided);
+        assert!(stage.decision_before().is_undecided);
+        let switching = RouteStaging {
+            decision: switch,
+            ..stage
+        };
+        assert!(switching.decision_before().is_undecided);
     }
 }

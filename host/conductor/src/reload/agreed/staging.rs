@@ -150,6 +150,7 @@ impl Reloader {
         let has_switched = decision.staged.is_none();
         if !has_switched {
             staging.before = decision.active.clone();
+            staging.was_undecided = decision.is_undecided;
         }
         // The route's number is that of the own file.
         let route = staging.decision.route;
@@ -221,6 +222,7 @@ impl Reloader {
         let known = view.stored(&key).filter(|_| !is_proposed)?;
         let is_followed = |decision: &RouteDecision| {
             decision.staged.is_none()
+                && !decision.is_undecided
                 && decision.fingerprint == fingerprint
                 && handle.has_applied(&key, known.revision)
         };
@@ -278,6 +280,7 @@ impl Reloader {
                 active,
                 staged: None,
                 change: Some(RouteDecision::text_of(change)),
+                is_undecided: false,
             };
             agreed.handle.propose(key, json!(decision), objects);
         }

@@ -55,6 +55,7 @@ mod tests {
             active: RouteVersion::of_bytes("active"),
             staged: Some(RouteVersion::of_bytes("staged")),
             change: None,
+            is_undecided: false,
         };
         RouteStanding::of(
             &decision,

@@ -28,6 +28,7 @@ mod resources;
 mod settling;
 mod staged;
 mod trials;
+mod undecided;
 
 const FIRST: &str = r#"
 [server]

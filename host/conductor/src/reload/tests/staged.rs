@@ -222,8 +222,14 @@ pub(super) fn not_made(answer: &Result<RouteAnswer, RefusedRouteChange>) -> &str
 }
 
 /// Takes the change of an entry back.
-fn before(value: &mut Value) {
+pub(super) fn before(value: &mut Value) {
     value["staged"] = Value::Null;
+}
+
+/// Switches an entry to its change.
+fn switch(value: &mut Value) {
+    value["active"] = value["staged"].take();
+    value.as_object_mut().unwrap().remove("undecided");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -269,9 +275,7 @@ async fn a_give_up_does_not_replace_the_switch_of_another_router_that_came_betwe
         matches!(answer, Ok(None)),
         "the answer waits for the store: {answer:?}"
     );
-    stage.store.put_other(|value| {
-        value["active"] = value["staged"].take();
-    });
+    stage.store.put_other(switch);
     stage.store.reports.add_permits(1_000);
     let answer = stage.answer().await;
     assert!(answer.is_ok(), "{answer:?}");
@@ -437,9 +441,7 @@ async fn a_router_with_other_bytes_does_not_change_the_route_and_stages_a_change
     let state = stage.own_state().await;
     assert!(matches!(state, SubjectState::OnlyStaged(_)), "{state:?}");
     assert_eq!(stage.shadows().await, json!(["random"]), "it serves as before");
-    stage
-        .store
-        .put_other(|value| value["active"] = value["staged"].take());
+    stage.store.put_other(switch);
     assert_eq!(stage.own_state().await, SubjectState::Applied);
     assert_eq!(stage.shadows().await, json!([]));
 }
