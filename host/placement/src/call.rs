@@ -13,7 +13,7 @@ use crate::candidates::Candidates;
 use crate::columns::{ColumnInput, lay_out};
 use crate::matches::PrefixMatches;
 use crate::observer::{CallAnswer, CalledPolicy, PlacementObserver};
-use crate::outcome::{HoldTerms, WorkerChoice, check_answer};
+use crate::outcome::{FallbackCause, HoldTerms, WorkerChoice, check_answer};
 use crate::queries::CallQueries;
 use crate::view::PlacementView;
 
@@ -77,11 +77,15 @@ impl<V: PlacementView> PolicyCall<'_, V> {
             Ok(decision) => {
                 let change = chosen.succeeded(self.facts.now_us);
                 observer.call_succeeded(self, chosen, &decision, change);
+                if matches!(decision, Decision::Pass) {
+                    observer.fallback_used(self.facts.phase, FallbackCause::Pass);
+                }
                 decision
             }
             Err(fault) => {
                 let change = chosen.failed(self.facts.now_us);
                 observer.call_failed(self, chosen, &fault, change);
+                observer.fallback_used(self.facts.phase, FallbackCause::Fault);
                 Decision::Pass
             }
         }

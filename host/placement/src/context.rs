@@ -9,7 +9,7 @@ use crate::call::PolicyCall;
 use crate::candidates::Candidates;
 use crate::eligible::EligibleSet;
 use crate::observer::PlacementObserver;
-use crate::outcome::{PlacementOutcome, WorkerChoice, WorkerPlacement};
+use crate::outcome::{FallbackCause, PlacementOutcome, WorkerChoice, WorkerPlacement};
 use crate::part::PlacementPart;
 use crate::queries::CallQueries;
 use crate::roles::RoleSet;
@@ -99,7 +99,8 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
         let view = self.view;
         let now_us = view.now_us();
         let Some(chosen) = view.policy(Phase::Mixed).choose(now_us) else {
-            self.observer.fallback_used(Phase::Mixed);
+            self.observer
+                .fallback_used(Phase::Mixed, FallbackCause::CircuitOpen);
             return self.by_phase(PhaseDecider::Fallback);
         };
         let policy = &chosen.version().policy;
@@ -127,10 +128,7 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
                     })),
                     Decision::Queue(hold) => Some(PlacementOutcome::Hold(call.hold_terms(hold))),
                     Decision::Reject(rejection) => Some(PlacementOutcome::Reject(rejection)),
-                    Decision::Pass => {
-                        observer.fallback_used(Phase::Mixed);
-                        None
-                    }
+                    Decision::Pass => None,
                 }
             },
         );
@@ -181,7 +179,7 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
         };
         let Some(chosen) = chosen else {
             if is_called {
-                self.observer.fallback_used(phase);
+                self.observer.fallback_used(phase, FallbackCause::CircuitOpen);
             }
             let fallback = view.fallback()?;
             let moment = CallMoment { phase, now_us };
@@ -203,10 +201,7 @@ impl<'a, V: PlacementView, O: PlacementObserver<V>> DecisionContext<'a, V, O> {
                 }),
                 Decision::Queue(hold) => PhaseOutcome::Ended(PlacementOutcome::Hold(call.hold_terms(hold))),
                 Decision::Reject(rejection) => PhaseOutcome::Ended(PlacementOutcome::Reject(rejection)),
-                Decision::Pass => {
-                    observer.fallback_used(phase);
-                    fall_back(call, view.fallback()?, candidates, observer)
-                }
+                Decision::Pass => fall_back(call, view.fallback()?, candidates, observer),
             })
         })
     }

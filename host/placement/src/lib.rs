@@ -35,7 +35,9 @@ pub use context::DecisionContext;
 pub use eligible::{EligibleSet, NoCandidate};
 pub use matches::{CacheKnowledge, PrefixMatches};
 pub use observer::{CallAnswer, CalledPolicy, PlacementObserver};
-pub use outcome::{CallFault, HoldTerms, PlacementOutcome, WorkerChoice, WorkerPlacement, check_answer};
+pub use outcome::{
+    CallFault, FallbackCause, HoldTerms, PlacementOutcome, WorkerChoice, WorkerPlacement, check_answer,
+};
 pub use part::PlacementPart;
 pub use queries::CallQueries;
 pub use query_source::QuerySource;

@@ -4,7 +4,7 @@ use routing::{Chosen, CircuitChange, Decision, Offer, Phase, PolicyFault, Transc
 
 use crate::call::PolicyCall;
 use crate::candidates::Candidates;
-use crate::outcome::CallFault;
+use crate::outcome::{CallFault, FallbackCause};
 use crate::view::PlacementView;
 
 /// The policy of a call.
@@ -70,7 +70,7 @@ pub trait PlacementObserver<V: PlacementView> {
     }
 
     /// Records that the fallback decides in place of the policy of this phase.
-    fn fallback_used(&mut self, phase: Phase) {
-        let _ = phase;
+    fn fallback_used(&mut self, phase: Phase, cause: FallbackCause) {
+        let _ = (phase, cause);
     }
 }

@@ -66,6 +66,32 @@ impl WorkerPlacement {
     }
 }
 
+/// Cause of a decision of the fallback in place of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FallbackCause {
+    /// The policy leaves the decision to the fallback.
+    Pass,
+    /// The call failed.
+    Fault,
+    /// The circuits of all its versions are open.
+    CircuitOpen,
+}
+
+impl FallbackCause {
+    /// All causes, in the order of their declaration.
+    pub const ALL: [Self; 3] = [Self::Pass, Self::Fault, Self::CircuitOpen];
+
+    /// Returns the name of the cause in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fault => "fault",
+            Self::CircuitOpen => "circuit-open",
+        }
+    }
+}
+
 /// The failure of one call of a policy.
 #[derive(Debug, Error)]
 #[error(transparent)]

@@ -8,8 +8,9 @@ use std::time::Duration;
 use kv_index::WorkerMatch;
 use placement::{
     AllowedShapes, AttemptState, CacheKnowledge, Candidates, DecisionContext, Eligibility, EligibleSet,
-    FleetVersion, FleetView, PlacementObserver, PlacementOutcome, PlacementPart, PolicyView, PoolView,
-    PrefixMatches, QuerySource, RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
+    FallbackCause, FleetVersion, FleetView, PlacementObserver, PlacementOutcome, PlacementPart, PolicyView,
+    PoolView, PrefixMatches, QuerySource, RequestIdentity, RequestValues, RequestView, VersionedFleet,
+    WorkerColumns,
 };
 use routing::{
     DpRank, LeastLoaded, LoadLease, Phase, PolicyVersions, RunNumber, Worker, WorkerId, WorkerSpec,
@@ -281,7 +282,7 @@ struct FallbackObserver {
 }
 
 impl PlacementObserver<PlacedFleet> for FallbackObserver {
-    fn fallback_used(&mut self, _: Phase) {
+    fn fallback_used(&mut self, _: Phase, _: FallbackCause) {
         self.fell_back = true;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use placement::CacheKnowledge;
+use placement::{CacheKnowledge, FallbackCause};
 use routing::Role::{Decode, Mixed, Prefill};
 use routing::{DecisionInput, FaultKind, Phase, PolicyFault, Verdict};
 
@@ -51,8 +51,21 @@ fn the_fallback_decides_where_a_pair_makes_no_sense() {
     let steps = vec![
         Step::Called(Phase::Mixed),
         Step::Fault("invalid-verdict"),
-        Step::FellBack(Phase::Mixed),
+        Step::FellBack(Phase::Mixed, FallbackCause::Fault),
     ];
+    assert_eq!(view.decide(), (Some((1, Some(0))), steps));
+}
+
+#[test]
+fn a_pass_is_no_fault_whether_a_leg_or_a_pair_is_left_to_the_fallback() {
+    let fell_back = |phase| vec![Step::Called(phase), Step::FellBack(phase, FallbackCause::Pass)];
+    let view = FixedView::of(&[Mixed], scripted(&[], |_| Ok(Verdict::Pass)));
+    assert_eq!(view.decide(), (Some((0, None)), fell_back(Phase::Mixed)));
+    let pairing = scripted(&["worker.role"], |_| Ok(Verdict::Pass));
+    let view = FixedView::of(&[Prefill, Decode], pairing);
+    assert_eq!(view.decide(), (Some((1, Some(0))), fell_back(Phase::Mixed)));
+    let view = FixedView::of(&[Prefill, Decode], scripted(&[], |_| Ok(Verdict::Pass)));
+    let steps = [fell_back(Phase::Prefill), fell_back(Phase::Decode)].concat();
     assert_eq!(view.decide(), (Some((1, Some(0))), steps));
 }
 
@@ -65,7 +78,10 @@ fn a_policy_with_too_many_faults_is_not_called_for_a_while() {
     }
     assert_eq!(
         view.decide(),
-        (Some((0, None)), vec![Step::FellBack(Phase::Mixed)])
+        (
+            Some((0, None)),
+            vec![Step::FellBack(Phase::Mixed, FallbackCause::CircuitOpen)]
+        )
     );
     view.now_us = 1_000_000;
     assert!(called(view.decide().1), "a probe");
@@ -78,7 +94,7 @@ fn without_a_fallback_a_fault_is_the_result() {
     let steps = vec![
         Step::Called(Phase::Mixed),
         Step::Fault("trap"),
-        Step::FellBack(Phase::Mixed),
+        Step::FellBack(Phase::Mixed, FallbackCause::Fault),
     ];
     assert_eq!(view.decide(), (None, steps));
 }

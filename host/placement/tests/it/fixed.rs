@@ -6,9 +6,9 @@ use std::time::Duration;
 use kv_index::WorkerMatch;
 use placement::{
     AllowedShapes, AttemptState, CacheKnowledge, CallFault, CalledPolicy, Candidates, DecisionContext,
-    Eligibility, EligibleSet, FleetVersion, FleetView, NoCandidate, PlacementObserver, PlacementOutcome,
-    PlacementPart, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource, RequestIdentity,
-    RequestValues, RequestView, VersionedFleet, WorkerColumns,
+    Eligibility, EligibleSet, FallbackCause, FleetVersion, FleetView, NoCandidate, PlacementObserver,
+    PlacementOutcome, PlacementPart, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource,
+    RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
 };
 use routing::{
     Choice, Chosen, CircuitChange, DecisionInput, DpRank, FeaturePlan, LeastLoaded, Phase, Policy,
@@ -43,7 +43,7 @@ pub(crate) struct FixedView {
 pub(crate) enum Step {
     Called(Phase),
     Fault(&'static str),
-    FellBack(Phase),
+    FellBack(Phase, FallbackCause),
 }
 
 impl FixedView {
@@ -359,7 +359,7 @@ impl PlacementObserver<FixedView> for Vec<Step> {
         self.push(Step::Fault(fault.kind().as_str()));
     }
 
-    fn fallback_used(&mut self, phase: Phase) {
-        self.push(Step::FellBack(phase));
+    fn fallback_used(&mut self, phase: Phase, cause: FallbackCause) {
+        self.push(Step::FellBack(phase, cause));
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use placement::{CallAnswer, CallFault, CalledPolicy, Candidates, PlacementObserver, PolicyCall};
+use placement::{
+    CallAnswer, CallFault, CalledPolicy, Candidates, FallbackCause, PlacementObserver, PolicyCall,
+};
 use request_traces::{CalledPolicyNote, DecisionNote, GivenAnswer};
 use routing::{Chosen, CircuitChange, Decision, Phase, Policy, Verdict};
 use tracing::{info, warn};
@@ -149,8 +151,8 @@ impl<'v> PlacementObserver<RouterView<'v>> for CallObserver<'_> {
         }
     }
 
-    fn fallback_used(&mut self, phase: Phase) {
-        self.request.policy(phase).metrics.fallbacks.inc();
+    fn fallback_used(&mut self, phase: Phase, cause: FallbackCause) {
+        self.request.policy(phase).metrics.fell_back(cause);
     }
 }
 

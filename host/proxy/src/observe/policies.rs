@@ -1,5 +1,6 @@
 //! Metrics of policies: verdicts, faults, fallbacks and times of their calls.
 
+use placement::FallbackCause;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,12 +18,18 @@ struct PolicyVerdictLabel {
     verdict: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyCauseLabel {
+    policy: String,
+    cause: &'static str,
+}
+
 /// Metric families of all policies.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyFamilies {
     decisions: Family<PolicyVerdictLabel, Counter>,
     faults: Family<PolicyKindLabel, Counter>,
-    fallbacks: Family<PolicyLabel, Counter>,
+    fallbacks: Family<PolicyCauseLabel, Counter>,
     gather_time: TimesFamily<PolicyLabel>,
     decision_time: TimesFamily<PolicyLabel>,
 }
@@ -49,7 +56,7 @@ impl PolicyFamilies {
         r.register("policy_faults", "Failed calls of a policy", self.faults.clone());
         r.register(
             "policy_fallbacks",
-            "Decisions of the fallback in place of a policy",
+            "Decisions of the fallback in place of a policy: after its pass, a fault, or with its circuits open",
             self.fallbacks.clone(),
         );
         r.register(
@@ -82,10 +89,14 @@ impl PolicyFamilies {
             policy: name.to_owned(),
             kind: kind.as_str(),
         };
+        let fallback = |cause: FallbackCause| PolicyCauseLabel {
+            policy: name.to_owned(),
+            cause: cause.as_str(),
+        };
         PolicyMetrics {
             decisions: self.decisions(name),
             faults: FaultKind::ALL.map(|kind| (kind, self.faults.get_or_create_owned(&fault(kind)))),
-            fallbacks: self.fallbacks.get_or_create_owned(&policy),
+            fallbacks: FallbackCause::ALL.map(|cause| self.fallbacks.get_or_create_owned(&fallback(cause))),
             gather_time: self.gather_time.get_or_create_owned(&policy),
             decision_time: self.decision_time.get_or_create_owned(&policy),
         }
@@ -109,7 +120,8 @@ impl Decisions {
 pub(crate) struct PolicyMetrics {
     decisions: Decisions,
     faults: [(FaultKind, Counter); FaultKind::ALL.len()],
-    pub(crate) fallbacks: Counter,
+    /// By cause.
+    fallbacks: [Counter; FallbackCause::ALL.len()],
     pub(crate) gather_time: Histogram,
     pub(crate) decision_time: Histogram,
 }
@@ -118,6 +130,11 @@ impl PolicyMetrics {
     /// Counts a valid verdict.
     pub(crate) fn decided(&self, verdict: VerdictKind) {
         self.decisions.0[verdict as usize].inc();
+    }
+
+    /// Counts a decision of the fallback.
+    pub(crate) fn fell_back(&self, cause: FallbackCause) {
+        self.fallbacks[cause as usize].inc();
     }
 
     pub(crate) fn failed(&self, kind: FaultKind) {

@@ -334,8 +334,8 @@ async fn faults_of_the_present_policy_are_counted_to_it() {
     let later = Scripted::named("later", &[], &[], |_| Err(fault()));
     let (router, named) = freed(over().policy(holding("earlier")), over().policy(later)).await;
     assert_eq!(named, ["least-loaded@native"; 3]);
-    let of = |series: &str| router.metric(&format!("conductor_policy_{series}"));
-    assert_eq!(of(r#"faults_total{policy="later",kind="trap"}"#), 3.0);
-    assert_eq!(of(r#"fallbacks_total{policy="later"}"#), 3.0);
-    assert_eq!(of(r#"fallbacks_total{policy="earlier"}"#), 0.0);
+    let faults = r#"conductor_policy_faults_total{policy="later",kind="trap"}"#;
+    assert_eq!(router.metric(faults), 3.0);
+    assert_eq!(router.fallbacks("later"), [0.0, 3.0, 0.0]);
+    assert_eq!(router.fallbacks("earlier"), [0.0; 3]);
 }

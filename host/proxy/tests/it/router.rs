@@ -415,6 +415,16 @@ impl Router {
         self.metric(&format!(r#"conductor_{name}{{pool="main"}}"#))
     }
 
+    /// Returns the number of times that the fallback decided for a policy: after a pass, after a fault, and while its
+    /// circuits were open.
+    pub(crate) fn fallbacks(&self, policy: &str) -> [f64; 3] {
+        ["pass", "fault", "circuit-open"].map(|cause| {
+            self.metric(&format!(
+                r#"conductor_policy_fallbacks_total{{policy="{policy}",cause="{cause}"}}"#
+            ))
+        })
+    }
+
     /// Returns a metric's value by its whole name, labels included; 0 if it is absent.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let mut text = String::new();

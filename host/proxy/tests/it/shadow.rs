@@ -201,10 +201,7 @@ async fn a_shadow_that_faults_rests_and_the_policy_in_force_knows_nothing_of_it(
         router.metric(r#"conductor_policy_faults_total{policy="shadow",kind="trap"}"#),
         0.0
     );
-    assert_eq!(
-        router.metric(r#"conductor_policy_fallbacks_total{policy="scripted"}"#),
-        0.0
-    );
+    assert_eq!(router.fallbacks("scripted"), [0.0; 3]);
 }
 
 #[tokio::test]

@@ -103,10 +103,7 @@ async fn check_feed_not_live(columns: &[&str]) {
     assert_eq!(answer.header("x-conductor-matched-tokens"), None);
     assert_eq!(router.worker("a").load().read().prefill_tokens, 10);
     assert_eq!(router.pool_metric("matched_tokens_total"), 0.0);
-    assert_eq!(
-        router.metric(r#"conductor_policy_fallbacks_total{policy="scripted"}"#),
-        0.0
-    );
+    assert_eq!(router.fallbacks("scripted"), [0.0; 3]);
 }
 
 #[tokio::test]

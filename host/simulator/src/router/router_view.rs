@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use placement::{
     AllowedShapes, CallAnswer, CallFault, CalledPolicy, CandidateRow, Candidates, CostFeature, Eligibility,
-    FleetView, PlacementObserver, PolicyCall, PolicyView, PoolView, PrefixMatches, QuerySource,
-    RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
+    FallbackCause, FleetView, PlacementObserver, PolicyCall, PolicyView, PoolView, PrefixMatches,
+    QuerySource, RequestIdentity, RequestValues, RequestView, VersionedFleet, WorkerColumns,
 };
 use routing::{
     Chosen, CircuitChange, Decision, LeastLoaded, Phase, PolicyVersions, Role, RunNumber, WaitersByWorker,
@@ -338,7 +338,7 @@ impl<'v> PlacementObserver<RouterView<'v>> for RouterCounts {
         self.fault(fault.kind(), policy, &fault.to_string());
     }
 
-    fn fallback_used(&mut self, _: Phase) {
+    fn fallback_used(&mut self, _: Phase, _: FallbackCause) {
         self.fallbacks += 1;
     }
 }

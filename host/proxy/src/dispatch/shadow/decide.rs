@@ -7,7 +7,7 @@ use placement::{
     CallAnswer, CallFault, CalledPolicy, Candidates, DecisionContext, EligibleSet, PlacementObserver,
     PlacementOutcome, PlacementPart, PolicyCall, WorkerChoice,
 };
-use routing::{Chosen, CircuitChange, Decision, Phase};
+use routing::{Chosen, CircuitChange, Decision};
 use tracing::{debug, warn};
 
 use super::Shadow;
@@ -169,8 +169,6 @@ impl<'v> PlacementObserver<ShadowView<'v>> for ShadowObserver<'_> {
         }
         self.unanswered = ShadowVerdict::Fault(kind);
     }
-
-    fn fallback_used(&mut self, _: Phase) {}
 }
 
 impl CapturedPlacement {

@@ -92,10 +92,7 @@ async fn a_pair_that_makes_no_sense_is_a_fault_and_the_fallback_makes_one_that_d
             router.metric(r#"conductor_policy_faults_total{policy="scripted",kind="invalid-verdict"}"#),
             1.0
         );
-        assert_eq!(
-            router.metric(r#"conductor_policy_fallbacks_total{policy="scripted"}"#),
-            1.0
-        );
+        assert_eq!(router.fallbacks("scripted"), [0.0, 1.0, 0.0]);
     }
 }
 

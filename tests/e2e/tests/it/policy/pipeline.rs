@@ -163,12 +163,10 @@ async fn a_scorer_that_fails_is_left_out_and_counted_and_no_request_fails() {
         assert!(mixed.metric(&faults).await >= 5.0);
         let left_out = "conductor_pipeline_scorers_left_out_total{policy=\"mixed\",scorer=\"bad\"}";
         assert!(mixed.metric(left_out).await >= 28.0);
-        assert_eq!(
-            mixed
-                .metric("conductor_policy_fallbacks_total{policy=\"mixed\"}")
-                .await,
-            0.0
-        );
+        for cause in ["pass", "fault", "circuit-open"] {
+            let fallbacks = format!("conductor_policy_fallbacks_total{{policy=\"mixed\",cause=\"{cause}\"}}");
+            assert_eq!(mixed.metric(&fallbacks).await, 0.0);
+        }
     }
 }
 
