@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use experiment::Assignment;
-use routing::{Phase, PolicyVersions};
+use routing::{Phase, PolicyVersion, PolicyVersions};
 
 use crate::base::current_state::CurrentState;
 use crate::dispatch::shadow::Shadows;
@@ -114,6 +114,23 @@ impl RoutePolicies {
             Some(trial) if trial.is_stopped(arm) => 0,
             _ => arm,
         }
+    }
+
+    /// Returns the active version of each policy that decides. `None` where a phase has no policy of its own.
+    fn active(&self) -> impl Iterator<Item = Option<&PolicyVersion>> {
+        let own = [Some(&self.whole), self.prefill.as_ref(), self.decode.as_ref()];
+        let policies = own.into_iter().chain(self.canaries.iter().map(Some));
+        policies.map(|policy| Some(policy?.versions.active()))
+    }
+
+    /// Returns `true` if the same versions decide as those of `before`.
+    pub(crate) fn decides_as(&self, before: &Self) -> bool {
+        let mut pairs = self.active().zip(before.active());
+        self.canaries.len() == before.canaries.len()
+            && pairs.all(|pair| match pair {
+                (Some(now), Some(was)) => now.is_same(was),
+                (now, was) => now.is_none() && was.is_none(),
+            })
     }
 
     /// Assigns a request to an arm. `None` where there is one arm only.

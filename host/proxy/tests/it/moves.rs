@@ -8,7 +8,7 @@ use http::StatusCode;
 use proxy::{Authorization, TokenSource};
 use routing::{Dialect, Hold, Phase, Policy, Verdict};
 
-use crate::client::{chat, send};
+use crate::client::{chat, post, send};
 use crate::eventually;
 use crate::pair::{self, one_pair, prefilling};
 use crate::policy::{Scripted, fault, pair as pair_of, route};
@@ -185,6 +185,76 @@ async fn held_requests_of_a_stopped_canary_are_decided_at_once_by_the_control() 
     for answer in answers {
         assert_eq!(answer.header("x-conductor-policy"), Some("control@native"));
     }
+}
+
+/// Creates a policy that takes a worker for requests of so many tokens. It holds the others, in the order of their
+/// tokens.
+fn taking_from(tokens: f64, name: &'static str) -> Arc<Scripted> {
+    Scripted::named(name, &["request.max-tokens"], &[], move |input| {
+        let order = input.numbers[0];
+        Ok(if order >= tokens {
+            route(0)
+        } else {
+            Verdict::Queue(Hold {
+                order,
+                ask_again_ms: 60_000,
+                waits_for: None,
+            })
+        })
+    })
+}
+
+/// Holds many requests, and makes the change. Returns the policy that the answer of the last one in order names. The
+/// others stay held.
+async fn last_of_many(over: Builder, change: impl FnOnce(&mut Router)) -> String {
+    const LAST: u32 = 40;
+    let mut router = over.start().await;
+    let request = |tokens: u32| {
+        let body =
+            format!(r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}],"max_tokens":{tokens}}}"#);
+        send(router.address, post("/v1/chat/completions", body))
+    };
+    let others = join_all((1..LAST).map(request));
+    let last = request(LAST);
+    let changing = async {
+        held(&router, LAST.into()).await;
+        change(&mut router);
+    };
+    tokio::select! {
+        _ = others => panic!("the others are held"),
+        (answer, ()) = join(last, changing) => answer.header("x-conductor-policy").unwrap().to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_canary_frees_a_request_behind_many_that_the_control_holds() {
+    let worker = Worker::named("a").await;
+    let with = router()
+        .worker("a", &worker.url())
+        .policy(taking_from(40.0, "control"));
+    let built = with.with(|with| {
+        with.queue_limit = 64;
+        with.canaries = vec![(taking_from(f64::INFINITY, "canary"), 10_000)];
+    });
+    let stop = |router: &mut Router| {
+        assert!(router.snapshot().trial_shares()[0].obey_stop(1, "other", "worse"));
+    };
+    assert_eq!(last_of_many(built, stop).await, "control@native");
+}
+
+#[tokio::test]
+async fn another_version_frees_a_request_behind_many_that_it_holds() {
+    let worker = Worker::named("a").await;
+    let over = |policy: Arc<Scripted>| {
+        let with = router().worker("a", &worker.url()).policy(policy);
+        with.with(|with| with.queue_limit = 64)
+    };
+    let later = over(taking_from(40.0, "mine"));
+    let change = |router: &mut Router| router.change(later);
+    assert_eq!(
+        last_of_many(over(taking_from(f64::INFINITY, "mine")), change).await,
+        "mine@native"
+    );
 }
 
 #[tokio::test]

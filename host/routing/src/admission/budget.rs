@@ -150,6 +150,8 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -173,5 +175,45 @@ mod tests {
         assert!(!budget.take(101), "others are in flight");
         budget.set_elsewhere(elsewhere(0, 0));
         assert!(budget.take(101), "nothing is in flight");
+    }
+
+    #[test]
+    fn many_threads_never_have_more_than_the_limit() {
+        const LIMIT: u64 = 3;
+        let budget = Budget::new(BudgetLimits {
+            requests: Some(LIMIT),
+            tokens: Some(10 * LIMIT),
+        });
+        let (inside, most) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        if budget.take(10) {
+                            most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                            budget.give(10);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(most.into_inner() <= LIMIT);
+        assert_eq!(budget.used(), BudgetUse::default());
+    }
+
+    #[test]
+    fn a_limit_that_is_lowered_counts_what_is_under_way_and_one_that_is_lifted_lets_in() {
+        let budget = Budget::default();
+        assert!(budget.take(5) && budget.take(5));
+        budget.set_limits(BudgetLimits {
+            requests: Some(1),
+            tokens: None,
+        });
+        assert!(!budget.take(1));
+        budget.give(5);
+        assert!(!budget.take(1));
+        budget.set_limits(BudgetLimits::default());
+        assert!(budget.take(1));
     }
 }

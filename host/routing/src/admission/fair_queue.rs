@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::capacity_event::CapacityEvent;
 use super::held_summary::HeldSummary;
 use super::order_key::OrderKey;
+use super::sweep::Sweep;
 use super::tenant_queue::TenantQueue;
 use super::tenants::{TenantService, Tenants};
 use super::waiters::{WaitersByWorker, WorkerWaiter};
@@ -25,10 +26,11 @@ pub type ClassCounts = [usize; 3];
 /// The queue of a pool. Each request has a number of the caller's, later ones higher, and a waker.
 #[derive(Debug)]
 pub struct FairQueue<W> {
-    entries: NumberMap<u64, (Waiting, W)>,
+    pub(super) entries: NumberMap<u64, (Waiting, W)>,
     pub(super) classes: BTreeMap<Reverse<i32>, Class>,
     pub(super) tenants: Tenants,
     pub(super) waiters: WaitersByWorker,
+    pub(super) sweep: Sweep,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +101,7 @@ impl<W> Default for FairQueue<W> {
             classes: BTreeMap::new(),
             tenants: Tenants::default(),
             waiters: WaitersByWorker::default(),
+            sweep: Sweep::default(),
         }
     }
 }
@@ -217,7 +220,9 @@ impl<W> FairQueue<W> {
         if let Some(class) = self.classes.get_mut(&Reverse(one.class)) {
             class.numbers.remove(&number);
             if let Some(placed) = class.queues.get_mut(&one.tenant) {
-                placed.queue.remove(number, &one);
+                if placed.queue.remove(number, &one) {
+                    self.sweep.unmark();
+                }
                 if placed.queue.is_empty() {
                     class.by_level.remove(&(placed.place, Arc::clone(&one.tenant)));
                     class.queues.remove(&one.tenant);
@@ -258,7 +263,7 @@ impl<W> FairQueue<W> {
 
     /// Returns the next request at that time, where one leaves the queue every `step_us` (none: unknown) and there were
     /// so many capacity events. With `release` it may be a held one that the event has budget for, at most once after
-    /// each event.
+    /// each event. It may also be the next one of a sweep ([`Self::begin_sweep`]).
     pub fn first(
         &mut self,
         now_us: u64,
@@ -266,6 +271,7 @@ impl<W> FairQueue<W> {
         releases: u64,
         release: Option<&CapacityEvent>,
     ) -> Option<(u64, &Waiting)> {
+        let is_sweep_due = self.sweep.is_due();
         // Queues are skipped whose requests are all held and have no budget for another decision.
         let first_of = |class: &mut Class| {
             let Class { queues, by_level, .. } = class;
@@ -273,7 +279,7 @@ impl<W> FairQueue<W> {
                 queues
                     .get_mut(tenant)?
                     .queue
-                    .first(now_us, step_us, releases, release)
+                    .first(now_us, step_us, releases, release, is_sweep_due)
             };
             by_level.iter().map(|(_, tenant)| tenant).find_map(first)
         };

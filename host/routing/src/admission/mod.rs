@@ -11,6 +11,7 @@ mod fair_queue;
 mod held_summary;
 mod order_key;
 mod precedence;
+mod sweep;
 mod tenant_queue;
 mod tenants;
 mod waiters;
@@ -29,5 +30,7 @@ pub use waiting::{Held, Waiting};
 
 #[cfg(test)]
 mod ahead_tests;
+#[cfg(test)]
+mod sweep_tests;
 #[cfg(test)]
 mod tests;

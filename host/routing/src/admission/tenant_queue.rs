@@ -29,6 +29,8 @@ pub(super) struct TenantQueue {
     evaluated_at: u64,
     /// All held requests.
     held: BTreeMap<HeldKey, HeldCost>,
+    /// Held requests that a sweep has not reached yet.
+    marked: ByOrder,
     /// The others by their work, with the time it takes; and by when they have to begin, with their work.
     by_work: BTreeMap<(u64, u64), u64>,
     by_start: BTreeMap<(u64, u64), u64>,
@@ -113,12 +115,14 @@ impl TenantQueue {
         }
     }
 
-    pub(super) fn remove(&mut self, number: u64, one: &Waiting) {
+    /// Removes a request. Returns whether it was marked for a sweep.
+    pub(super) fn remove(&mut self, number: u64, one: &Waiting) -> bool {
         match one.held {
             None => {
                 self.by_work.remove(&(one.work, number));
                 self.by_start.remove(&(one.start_by_us, number));
                 self.late.remove(&number);
+                false
             }
             Some(Held { order, .. }) => {
                 let key = HeldKey::new(order, number);
@@ -127,8 +131,21 @@ impl TenantQueue {
                 let _ = self.evaluated.remove(worker, key)
                     || self.fresh.remove(worker, key)
                     || self.due.remove(&key);
+                self.marked.remove(&key)
             }
         }
+    }
+
+    /// Marks all held requests for a sweep. Returns their number.
+    pub(super) fn mark_held(&mut self) -> usize {
+        self.marked = self.held.keys().copied().collect();
+        self.marked.len()
+    }
+
+    /// Returns whether a request of this queue is marked for a sweep.
+    pub(super) fn is_marked(&self, number: u64, one: &Waiting) -> bool {
+        let is_marked = |held: Held| self.marked.contains(&HeldKey::new(held.order, number));
+        one.held.is_some_and(is_marked)
     }
 
     /// Returns the held requests that the tenant is served while its service is at most `until`: the worker that each
@@ -152,17 +169,19 @@ impl TenantQueue {
     }
 
     /// Returns the next request at that time, when one leaves the queue every `step_us`. With `release`, a held request
-    /// counts too.
+    /// counts too, and with `is_sweep_due` one that is marked.
     pub(super) fn first(
         &mut self,
         now_us: u64,
         step_us: Option<u64>,
         releases: u64,
         release: Option<&CapacityEvent>,
+        is_sweep_due: bool,
     ) -> Option<u64> {
         self.released(releases);
         let fresh = release.and_then(|release| self.fresh.first(release));
-        if let Some(key) = self.due.first().into_iter().chain(fresh).min() {
+        let marked = self.marked.first().filter(|_| is_sweep_due);
+        if let Some(key) = self.due.first().into_iter().chain(fresh).chain(marked).min() {
             return Some(key.number);
         }
         self.part_late(now_us);

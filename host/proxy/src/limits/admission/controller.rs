@@ -6,7 +6,8 @@
 //!
 //! When capacity is freed, held requests are re-evaluated in queue order. If the policy holds a request again, the
 //! notification moves to the next one until its wake budget is used up (see [`CapacityEvent`]). If a request is
-//! dispatched or cancelled, the budget is reset, because one release can free room for several requests.
+//! dispatched or cancelled, the budget is reset, because one release can free room for several requests. When policies
+//! change, every held request is re-evaluated once, without a budget (`sweep.rs`).
 //!
 //! The lock is taken for one operation on the queue at a time, and never held across a wait.
 
@@ -24,6 +25,7 @@ use super::metrics::AdmissionMetrics;
 use super::permit::{Charge, Permit};
 use super::queue_entry::{QueueEntry, QueuePosition};
 use super::releases::Releases;
+use super::sweep::SweepDecision;
 use crate::base::life::next_life;
 
 /// Minimum and maximum of `Retry-After`.
@@ -84,6 +86,8 @@ pub(super) enum WakeReason {
         permit: Permit,
         /// Release for which the policy is called again.
         release: Option<CapacityEvent>,
+        /// Sweep for which the policy is called again.
+        sweep: Option<SweepDecision>,
     },
     /// Shed: a more important request takes the place.
     Shed,
@@ -324,7 +328,7 @@ impl AdmissionController {
         }
     }
 
-    /// Admits the next requests that fit. With a `release`, a held request may be among them.
+    /// Admits the next requests that fit. With a `release` or during a sweep, held requests may be among them.
     pub(super) fn admit_ready(self: &Arc<Self>, mut release: Option<CapacityEvent>) {
         let now = self.now_us();
         let mut undelivered = Vec::new();
@@ -340,8 +344,10 @@ impl AdmissionController {
             let Some(tokens) = self.take(one.tokens) else {
                 break true;
             };
+            let is_swept = locked.waiting.begin_sweep_decision(number);
             let Some((one, waiter)) = locked.waiting.serve(number) else {
                 debug_assert!(false, "the first in the queue is in the queue");
+                locked.waiting.end_sweep_decision();
                 if tokens != UNCOUNTED {
                     self.budget.give(tokens);
                 }
@@ -359,7 +365,7 @@ impl AdmissionController {
                 }),
                 is_used: false,
             };
-            let mut spent = if is_held { release.take() } else { None };
+            let mut spent = release.take_if(|_| is_held && !is_swept);
             if let Some(release) = &mut spent {
                 release.spend(aim);
             }
@@ -368,6 +374,7 @@ impl AdmissionController {
             let wake = WakeReason::In {
                 permit,
                 release: spent,
+                sweep: is_swept.then(|| SweepDecision::new(self)),
             };
             undelivered.extend(waiter.wake.send(wake).err());
         };

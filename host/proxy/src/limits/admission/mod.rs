@@ -17,6 +17,7 @@ mod releases;
 mod report;
 mod session;
 mod spec;
+mod sweep;
 mod work_ahead;
 
 pub use report::BudgetReport;
@@ -37,5 +38,7 @@ pub(crate) use spec::Admission;
 mod hold_tests;
 #[cfg(test)]
 mod release_tests;
+#[cfg(test)]
+mod sweep_tests;
 #[cfg(test)]
 mod tests;

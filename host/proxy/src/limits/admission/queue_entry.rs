@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::admission_request::AdmissionRequest;
 use super::controller::{AdmissionController, WaitKind, WakeReason};
 use super::permit::Permit;
+use super::sweep::SweepDecision;
 
 /// Beginning of a request's wait and the deadline of its waits. When the request enters the queue again, both are later
 /// by the time outside the queue.
@@ -33,6 +34,8 @@ pub(super) struct QueueEntry {
     since: Instant,
     /// Release for which its policy is called again, and which is passed on afterwards.
     release: Option<CapacityEvent>,
+    /// Sweep for which its policy is called again, and which goes on afterwards.
+    sweep: Option<SweepDecision>,
     /// Consecutive re-evaluations without a wait.
     rounds: u8,
     /// `true` once another request has its place.
@@ -83,6 +86,7 @@ impl QueueEntry {
             turn,
             since: Instant::now(),
             release: None,
+            sweep: None,
             rounds: 0,
             is_shed: false,
             kind: WaitKind::First,
@@ -108,6 +112,21 @@ impl QueueEntry {
     /// `reevaluate_after` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The
     /// permit is given back meanwhile.
     pub(super) async fn hold(
+        &mut self,
+        request: &AdmissionRequest,
+        terms: HoldTerms,
+        seen: u64,
+        permit: Option<Permit>,
+    ) -> Result<Option<Permit>, Unserved> {
+        let permit = self.wait_for_decision(request, terms, seen, permit).await?;
+        if self.sweep.is_some() {
+            // A sweep decides up to a whole queue in a row. The thread polls its sockets between two requests.
+            tokio::task::yield_now().await;
+        }
+        Ok(permit)
+    }
+
+    async fn wait_for_decision(
         &mut self,
         request: &AdmissionRequest,
         terms: HoldTerms,
@@ -161,8 +180,12 @@ impl QueueEntry {
 
     fn woken(&mut self, wake: WakeReason) -> Result<Permit, Unserved> {
         match wake {
-            WakeReason::In { permit, release } => {
-                self.release = release;
+            WakeReason::In {
+                permit,
+                release,
+                sweep,
+            } => {
+                (self.release, self.sweep) = (release, sweep);
                 Ok(permit)
             }
             WakeReason::Shed => {
@@ -177,11 +200,12 @@ impl QueueEntry {
         self.controller.sent();
     }
 
-    /// Passes the release on to the next request in the queue.
+    /// Passes the release or the sweep on to the next request in the queue.
     fn pass_on(&mut self) {
         if let Some(release) = self.release.take() {
             self.controller.admit_ready(Some(release));
         }
+        drop(self.sweep.take());
     }
 }
 

@@ -16,7 +16,7 @@ use super::queue_entry::QueueEntry;
 use super::tests::{budget, controller, entries, hold, pass, plain, request};
 
 /// Holds a request for good. Counts its unsuccessful re-evaluations.
-async fn held_for_good(
+pub(super) async fn held_for_good(
     controller: &AdmissionController,
     mut entry: QueueEntry,
     pause: HoldTerms,

@@ -8,20 +8,14 @@ use routing::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent, Worker, W
 use tokio::runtime::Handle;
 
 use super::controller::AdmissionController;
-use crate::observe::experiments::HeldRequests;
 
 /// Capacity events so far.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    /// Their number, which detects a release between a policy's verdict and the next wait.
+    /// Their number, which detects a release between a policy's verdict and the next wait. Changes of policies count
+    /// too.
     pub(super) count: AtomicU64,
     pace: ElsewherePace,
-}
-
-impl HeldRequests for AdmissionController {
-    fn decide_again(self: Arc<Self>) {
-        self.release(CapacityEvent::anywhere());
-    }
 }
 
 impl AdmissionController {

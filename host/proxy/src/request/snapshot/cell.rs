@@ -13,6 +13,7 @@ use crate::limits::edge_settings::EdgeSettings;
 use crate::limits::memory::MemoryStage;
 use crate::observe::events::EventWorkers;
 use crate::request::metrics::ProxyMetrics;
+use crate::request::route::Route;
 
 /// Cell of the active snapshot. Readers load it without waiting. The only writer is the composition root.
 #[derive(Debug)]
@@ -64,6 +65,7 @@ impl SnapshotCell {
         next.set_current();
         next.retire_gone(&before);
         next.settings.events.part(&were, &are);
+        next.notify_of_policies(&before);
         next.activate_budgets();
         let stay: HashSet<&str> = next.members().map(|member| &*member.worker.spec().name).collect();
         let were: HashSet<&str> = before
@@ -153,6 +155,26 @@ impl Snapshot {
                     member.link.health.retire();
                 }
             }
+        }
+    }
+
+    /// Lets the held requests of each pool be decided again where other policies than `before` decide on a route to it.
+    fn notify_of_policies(&self, before: &Self) {
+        // The same key as that of waiting requests, which find the present policies by it.
+        let key = |route: &Route| Arc::as_ptr(&route.policies.current);
+        let were: HashMap<_, _> = before.routes.iter().map(|route| (key(route), route)).collect();
+        let has_changed = |route: &&Route| {
+            let was = were.get(&key(route));
+            was.is_some_and(|was| !route.policies.decides_as(&was.policies))
+        };
+        let pools: HashSet<usize> = self
+            .routes
+            .iter()
+            .filter(has_changed)
+            .map(|route| route.pool)
+            .collect();
+        for pool in pools {
+            self.pools[pool].queue.controller.policies_changed();
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Trial {
 
 /// Held requests of the pool, which are decided again once a canary is stopped.
 pub(crate) trait HeldRequests: fmt::Debug + Send + Sync {
-    /// Decides them again.
+    /// Lets each of them be decided again once.
     fn decide_again(self: Arc<Self>);
 }
 
