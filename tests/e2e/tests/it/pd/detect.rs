@@ -26,8 +26,7 @@ async fn the_dialect_that_engines_show_is_detected_and_spoken() {
             .unwrap();
         let (_engine, direct) = reference().await;
         let router = router_of(&fleet, "").await;
-        let is_detected =
-            |page: &Value| page["pools"][0]["dialect_detection"]["state"] == "detected";
+        let is_detected = |page: &Value| page["pools"][0]["dialect_detection"]["state"] == "detected";
         let status = router
             .admin_shows("/status", "the dialect is detected", is_detected)
             .await;

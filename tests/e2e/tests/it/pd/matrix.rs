@@ -70,9 +70,7 @@ async fn check(column: usize) {
             continue;
         };
         let pool = format!("{fault:?}").to_lowercase();
-        let fleet = SplitFleet::start(DIALECTS[column], (1, 1), adjust)
-            .await
-            .unwrap();
+        let fleet = SplitFleet::start(DIALECTS[column], (1, 1), adjust).await.unwrap();
         toml += &fleet.pool_toml(&pool, if cell.see == LATE { &timeouts } else { "" });
         routes += &format!(
             "[[routes]]\nmatch = {{ header = {{ x-pool = \"{pool}\" }} }}\npool = \"{pool}\"\npolicy = \"round-robin\"\n"
