@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use crate::client::{complete, get, open, post};
 use crate::{eventually, instant, slow, start};
 
-/// Takes a free port, on which an engine can listen and which the system gives to nobody else.
+/// Takes a free port, on which an engine can listen and which the system gives to no other process.
 fn held_port() -> (TcpSocket, u16) {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_reuseaddr(true).expect("it is reused");

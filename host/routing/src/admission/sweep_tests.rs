@@ -1,4 +1,4 @@
-//! What a sweep of the queue promises: one decision for each held request, one at a time.
+//! Sweeps of the queue: one decision for each held request, one at a time.
 
 use proptest::prelude::*;
 

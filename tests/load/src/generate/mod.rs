@@ -47,7 +47,7 @@ pub struct Plan {
     pub warm_up: Duration,
     /// Length of the measured window.
     pub window: Duration,
-    /// What the window lasts longer for.
+    /// Least contents: the window stays open until they are there.
     pub least: Least,
     /// After so long a request counts as failed and its connection is replaced.
     pub patience: Duration,
