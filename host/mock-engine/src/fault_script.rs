@@ -68,10 +68,17 @@ pub(crate) struct Script {
     pub(crate) muted: bool,
     pub(crate) lose_params: bool,
     pub(crate) stop_at_first: bool,
-    pub(crate) hold_answers: bool,
-    /// Tokens after which streams are held, and their release.
-    hold_streams: Option<(u32, CancellationToken)>,
+    pub(crate) holds: Holds,
     faulted: u64,
+}
+
+/// Answers and streams that are held until `clear`.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    /// Answers are held once they are computed.
+    pub(crate) answers: bool,
+    /// Tokens after which streams are held, and their release.
+    streams: Option<(u32, CancellationToken)>,
 }
 
 impl Default for Script {
@@ -85,8 +92,7 @@ impl Default for Script {
             muted: false,
             lose_params: false,
             stop_at_first: false,
-            hold_answers: false,
-            hold_streams: None,
+            holds: Holds::default(),
             faulted: 0,
         }
     }
@@ -154,7 +160,7 @@ impl FaultScript {
     pub(crate) async fn answers_released(&self) {
         let mut cleared = {
             let script = self.lock();
-            if !script.hold_answers {
+            if !script.holds.answers {
                 return;
             }
             self.cleared.subscribe()
@@ -166,14 +172,14 @@ impl FaultScript {
     /// Holds streams after so many tokens. Those that are held stay so.
     pub(crate) fn hold_streams_after(&self, tokens: u32) {
         let mut script = self.lock();
-        let release = script.hold_streams.take().map(|(_, release)| release);
-        script.hold_streams = Some((tokens, release.unwrap_or_default()));
+        let release = script.holds.streams.take().map(|(_, release)| release);
+        script.holds.streams = Some((tokens, release.unwrap_or_default()));
     }
 
     /// Returns the hold of a stream that has delivered so many tokens, if any.
     pub(crate) fn hold(&self, delivered: u32) -> Option<HeldStream> {
         let script = self.lock();
-        let (after, release) = script.hold_streams.as_ref()?;
+        let (after, release) = script.holds.streams.as_ref()?;
         (delivered >= *after).then(|| HeldStream {
             released: Box::pin(release.clone().cancelled_owned()),
             _counted: Arc::clone(&self.held),
@@ -226,7 +232,7 @@ impl FaultScript {
     /// Ends all faults.
     pub(crate) fn clear(&self) {
         let mut script = self.lock();
-        if let Some((_, release)) = &script.hold_streams {
+        if let Some((_, release)) = &script.holds.streams {
             release.cancel();
         }
         *script = Script {

@@ -64,7 +64,7 @@ impl Faults {
 
     /// Computes requests, transfers included, and holds their answers until [`Self::clear`] or the client disconnects.
     pub fn hold_answers(&self) {
-        self.script.lock().hold_answers = true;
+        self.script.lock().holds.answers = true;
     }
 
     /// Holds streams that have sent so many tokens, those under way too, until [`Self::clear`] or the client

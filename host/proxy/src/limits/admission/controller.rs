@@ -7,7 +7,7 @@
 //! When capacity is freed, held requests are re-evaluated in queue order. If the policy holds a request again, the
 //! notification moves to the next one until its wake budget is used up (see [`CapacityEvent`]). If a request is
 //! dispatched or cancelled, the budget is reset, because one release can free room for several requests. When policies
-//! change, every held request is re-evaluated once, without a budget (`sweep.rs`).
+//! change, every held request is re-evaluated once, without a budget (a sweep).
 //!
 //! The lock is taken for one operation on the queue at a time, and never held across a wait.
 
@@ -24,8 +24,7 @@ use super::capacity::Capacity;
 use super::metrics::AdmissionMetrics;
 use super::permit::{Charge, Permit};
 use super::queue_entry::{QueueEntry, QueuePosition};
-use super::releases::Releases;
-use super::sweep::SweepDecision;
+use super::releases::{Releases, SweepDecision};
 use crate::base::life::next_life;
 
 /// Minimum and maximum of `Retry-After`.

@@ -17,7 +17,6 @@ mod releases;
 mod report;
 mod session;
 mod spec;
-mod sweep;
 mod work_ahead;
 
 pub use report::BudgetReport;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::admission_request::AdmissionRequest;
 use super::controller::{AdmissionController, WaitKind, WakeReason};
 use super::permit::Permit;
-use super::sweep::SweepDecision;
+use super::releases::SweepDecision;
 
 /// Beginning of a request's wait and the deadline of its waits. When the request enters the queue again, both are later
 /// by the time outside the queue.

@@ -1,4 +1,5 @@
-//! Capacity events of a pool: workers that freed capacity, at once or at the end of a pause.
+//! Events for which held requests of a pool are decided again: capacity that workers freed, at once or at the end of a
+//! pause, and changes of policies, for which a sweep decides each of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +9,7 @@ use routing::{CapacityEvent, DeferredEvent, ElsewherePace, PacedEvent, Worker, W
 use tokio::runtime::Handle;
 
 use super::controller::AdmissionController;
+use crate::observe::experiments::HeldRequests;
 
 /// Capacity events so far.
 #[derive(Debug, Default)]
@@ -16,6 +18,25 @@ pub(super) struct Releases {
     /// too.
     pub(super) count: AtomicU64,
     pace: ElsewherePace,
+}
+
+/// Decision about one request for a sweep. Its drop lets the next one be decided. It must not be dropped under the lock
+/// of the queue.
+#[derive(Debug)]
+pub(super) struct SweepDecision(Arc<AdmissionController>);
+
+impl SweepDecision {
+    /// Creates the guard of a decision that the queue has begun.
+    pub(super) fn new(controller: &Arc<AdmissionController>) -> Self {
+        Self(Arc::clone(controller))
+    }
+}
+
+impl Drop for SweepDecision {
+    fn drop(&mut self) {
+        self.0.queue().waiting.end_sweep_decision();
+        self.0.admit_ready(None);
+    }
 }
 
 impl AdmissionController {
@@ -29,6 +50,17 @@ impl AdmissionController {
             if let Some(later) = later {
                 self.defer(later);
             }
+        }
+    }
+
+    /// Lets every held request be decided again once, in queue order and one at a time, after a change of policies.
+    pub(crate) fn policies_changed(self: &Arc<Self>) {
+        // First: a request that is under evaluation is either marked or sees another number.
+        self.releases.count.fetch_add(1, Ordering::SeqCst);
+        if self.len() > 0 {
+            self.recompute_if_due();
+            self.queue().waiting.begin_sweep();
+            self.admit_ready(None);
         }
     }
 
@@ -81,5 +113,11 @@ impl AdmissionController {
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(decide);
         }
+    }
+}
+
+impl HeldRequests for AdmissionController {
+    fn decide_again(self: Arc<Self>) {
+        self.policies_changed();
     }
 }
