@@ -17,8 +17,8 @@ profdata=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
 
 echo '== program that counts' >&2
 rm -rf "$out/counts"
-# The process that compiles policies has no environment and may write no file: it would end by a signal. Its profile
-# goes to a folder that cannot be, and is lost.
+# The process that compiles policies has no environment and may write no file: a write would end it by a signal. Its
+# profile has a path that cannot exist, so it is lost.
 RUSTFLAGS="-Cprofile-generate=/dev/null" CARGO_INCREMENTAL=0 \
     cargo build --release --locked -p conductor --target "$host" --target-dir "$out/instrumented"
 

@@ -307,7 +307,7 @@ POLICIES = [
                   "Candidates, index and columns. It grows with workers and prompt lengths."),
         chart("Candidates of a call", "short", "Mean number of workers that a policy chooses from. Fewer than the pool has: ejected workers, or models that few serve.",
               ("sum by (pool) (rate(conductor_decision_candidates_sum{@router}[@range])) / sum by (pool) (rate(conductor_decision_candidates_count{@router}[@range]))", "{{pool}}")),
-        chart("Share of fallback decisions", "percentunit", "After faults and behind open circuits, not after a pass. Above 1 % see ConductorPolicyFallback.",
+        chart("Share of fallback decisions", "percentunit", "After faults and with all circuits open; a pass does not count. Above 1 % see ConductorPolicyFallback.",
               ('policy:conductor_policy_fallbacks:ratio_rate5m{job=~"$job", policy=~"$policy"}', "{{policy}}"), zero=True),
         chart("Faults", "reqps", "trap and invalid-verdict: an error in the policy. deadline: too slow, or an overloaded machine. Roll back.",
               rate("conductor_policy_faults_total", "policy, kind", "@policy"), zero=True),

@@ -42,7 +42,7 @@ impl Reloader {
         self.spawn_watching(stop, None)
     }
 
-    /// Watches the files, and looks at them in this interval, if there is one.
+    /// Starts the thread. With `poll_every` it watches the files and looks at them in this interval.
     fn spawn_watching(
         mut self,
         stop: CancellationToken,

@@ -9,6 +9,7 @@ use proxy::{Authorization, TokenSource};
 use routing::{Dialect, Hold, Phase, Policy, Verdict};
 
 use crate::client::{chat, post, send};
+use crate::clock::StoppedClock;
 use crate::eventually;
 use crate::pair::{self, one_pair, prefilling};
 use crate::policy::{Scripted, fault, pair as pair_of, route};
@@ -209,6 +210,8 @@ fn taking_from(tokens: f64, name: &'static str) -> Arc<Scripted> {
 async fn last_of_many(over: Builder, change: impl FnOnce(&mut Router)) -> String {
     const LAST: u32 = 40;
     let mut router = over.start().await;
+    // No time in the queue and no re-evaluation by time ends.
+    let _clock = StoppedClock::stop();
     let request = |tokens: u32| {
         let body =
             format!(r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}],"max_tokens":{tokens}}}"#);

@@ -16,7 +16,7 @@ use crate::policy::{Scripted, route};
 use crate::router::{Router, router};
 use crate::worker::{Worker, answered_by_hand, json, streaming};
 
-/// Creates a hold with a re-evaluation on a release. Without one, the time exceeds that of any test.
+/// Creates a hold with a re-evaluation on a release. Its other end is after 10 s, the most of a hold.
 fn hold(order: f64, waits_for: Option<WaitsFor>) -> Verdict {
     Verdict::Queue(Hold {
         order,

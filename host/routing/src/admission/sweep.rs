@@ -1,7 +1,7 @@
 //! Sweep of the queue after a change of policies: every held request is decided once more.
 //!
-//! Freed capacity has a wake budget, since most held requests have no use for it. Another policy may dispatch any of
-//! them, wherever it is in the queue, so a sweep has none. It ends after one decision a request: a request that is held
+//! A capacity event has a wake budget, because it is of no use to most held requests. A sweep has no budget: another
+//! policy may dispatch any of them, wherever it is in the queue. It decides each request once: a request that is held
 //! again is not marked again. One request is decided at a time, so the sweep takes no more than one thread.
 
 use std::cmp::Reverse;
@@ -37,7 +37,7 @@ impl<W> FairQueue<W> {
         self.sweep.marked = queues.map(|ranked| ranked.queue.mark_held()).sum();
     }
 
-    /// Takes the decision about a request for the sweep, before the request is served. Returns `false` if it is not
+    /// Begins the decision about a marked request. Call it before [`Self::serve`]. Returns `false` if it is not
     /// marked, or if another one is decided for the sweep. Each `true` needs a call of [`Self::end_sweep_decision`].
     pub fn begin_sweep_decision(&mut self, number: u64) -> bool {
         let begins = self.sweep.is_due() && self.is_marked(number);

@@ -223,7 +223,7 @@ impl Reloader {
     ) -> Result<(RouteDecision, RouteVersion, ComponentObjects), String> {
         let (own, own_objects) = self.route_version(&self.active.overlays, &look.fingerprint)?;
         let (staged, mut objects) = self.route_version(overlays, &look.fingerprint)?;
-        // Routers of earlier releases follow the author's policies before the first switch, too.
+        // Routers of earlier releases follow `active` before the first switch, so the store needs its bytes too.
         objects.extend(own_objects);
         let decided = look.decided.as_ref();
         let decision = RouteDecision {

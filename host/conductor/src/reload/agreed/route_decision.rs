@@ -14,14 +14,14 @@ pub(super) struct RouteDecision {
     pub(super) fingerprint: String,
     /// Number of the route in the file of the router that decided.
     pub(super) route: usize,
-    /// Policies that every router uses.
+    /// Policies that every router uses, unless the route is undecided.
     pub(super) active: RouteVersion,
     /// Policies that every router holds ready, for a switch by the next revision.
     pub(super) staged: Option<RouteVersion>,
     /// Change that an operator requested, for other routers that get the same request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<String>,
-    /// Set from the first change of a route to its switch: `active` are the policies of the author, and every other
+    /// Set until the first change of a route is switched. `active` has the policies of the first author then, and every
     /// router keeps its own. Routers of earlier releases follow `active`.
     #[serde(default, rename = "undecided", skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_undecided: bool,

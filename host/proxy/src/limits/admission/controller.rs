@@ -267,7 +267,8 @@ impl AdmissionController {
         self.held.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Enqueues a request. Returns `None` if capacity was freed after the policy was called.
+    /// Enqueues a request. Returns `None` if capacity was freed or policies changed after the policy was
+    /// called.
     pub(super) fn enqueue(
         &self,
         turn: QueuePosition,
@@ -346,7 +347,9 @@ impl AdmissionController {
             let is_swept = locked.waiting.begin_sweep_decision(number);
             let Some((one, waiter)) = locked.waiting.serve(number) else {
                 debug_assert!(false, "the first in the queue is in the queue");
-                locked.waiting.end_sweep_decision();
+                if is_swept {
+                    locked.waiting.end_sweep_decision();
+                }
                 if tokens != UNCOUNTED {
                     self.budget.give(tokens);
                 }

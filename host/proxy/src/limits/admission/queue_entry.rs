@@ -62,8 +62,7 @@ struct QueuedWait<'a> {
 /// Returns the maximum time in the queue of a request that was not held yet: the pool's limit, or the time left until
 /// `deadline`.
 pub(crate) fn longest_hold(timeout: Duration, deadline: Option<Instant>) -> Duration {
-    let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-    deadline.map_or(timeout, |deadline| left(deadline).min(timeout))
+    hold_end(timeout, deadline).saturating_duration_since(Instant::now())
 }
 
 /// Returns the end of a time in the queue that begins now: after `timeout`, or `deadline` itself if that is earlier.
@@ -108,8 +107,8 @@ impl QueueEntry {
         }
     }
 
-    /// Waits until the policy is to be called again: capacity was freed and this request is the next in order, or
-    /// `reevaluate_after` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The
+    /// Waits until the policy is to be called again: capacity was freed or policies changed and this request is the next
+    /// in order, or `reevaluate_after` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The
     /// permit is given back meanwhile.
     pub(super) async fn hold(
         &mut self,
@@ -120,7 +119,7 @@ impl QueueEntry {
     ) -> Result<Option<Permit>, Unserved> {
         let permit = self.wait_for_decision(request, terms, seen, permit).await?;
         if self.sweep.is_some() {
-            // A sweep decides up to a whole queue in a row. The thread polls its sockets between two requests.
+            // A sweep may decide the whole queue, one request after the other. The thread polls its sockets in between.
             tokio::task::yield_now().await;
         }
         Ok(permit)

@@ -56,7 +56,7 @@ fn counts<const N: usize>(evaluations: &[Cell<usize>; N]) -> [usize; N] {
     std::array::from_fn(|at| evaluations[at].get())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_change_of_policies_reevaluates_every_held_request_once_and_one_at_a_time() {
     let (controller, evaluations) = (controller(), [const { Cell::new(0) }; MANY]);
     let mut held = HeldRequests::enter(&controller, &evaluations).await;
@@ -71,7 +71,7 @@ async fn a_change_of_policies_reevaluates_every_held_request_once_and_one_at_a_t
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn freed_capacity_during_a_sweep_keeps_it_from_no_request() {
     let (controller, evaluations) = (controller(), [const { Cell::new(0) }; MANY]);
     let mut held = HeldRequests::enter(&controller, &evaluations).await;
@@ -84,7 +84,7 @@ async fn freed_capacity_during_a_sweep_keeps_it_from_no_request() {
     assert!(counts(&evaluations).iter().all(|times| *times > 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_sweep_without_room_in_the_budget_goes_on_once_there_is_some() {
     let (controller, evaluations) = (budget(Some(1), None), [const { Cell::new(0) }; 3]);
     let inside = pass(&controller, plain()).unwrap();
@@ -97,7 +97,7 @@ async fn a_sweep_without_room_in_the_budget_goes_on_once_there_is_some() {
     assert_eq!(counts(&evaluations), [1; 3]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_that_are_sent_or_leave_pass_the_sweep_on() {
     let controller = controller();
     let [mut sent, mut leaves, mut last] = entries(&controller);
@@ -126,7 +126,7 @@ async fn requests_that_are_sent_or_leave_pass_the_sweep_on() {
     assert!(poll!(&mut last).is_ready());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_change_of_policies_during_an_evaluation_is_not_missed() {
     let controller = controller();
     let [mut entry] = entries(&controller);

@@ -159,21 +159,19 @@ impl Snapshot {
     }
 
     /// Lets the held requests of each pool be decided again where other policies than `before` decide on a route to it.
-    fn notify_of_policies(&self, before: &Self) {
-        // The same key as that of waiting requests, which find the present policies by it.
+    fn notify_of_policies<'a>(&'a self, before: &'a Self) {
+        // The same key as that of waiting requests, which find the present policies by it. The first of several routes
+        // with the same conditions takes the requests.
         let key = |route: &Route| Arc::as_ptr(&route.policies.current);
-        let were: HashMap<_, _> = before.routes.iter().map(|route| (key(route), route)).collect();
-        let has_changed = |route: &&Route| {
-            let was = were.get(&key(route));
-            was.is_some_and(|was| !route.policies.decides_as(&was.policies))
+        let deciding = |routes: &'a [Route]| -> HashMap<_, &'a Route> {
+            routes.iter().rev().map(|route| (key(route), route)).collect()
         };
-        let pools: HashSet<usize> = self
-            .routes
-            .iter()
-            .filter(has_changed)
-            .map(|route| route.pool)
-            .collect();
-        for pool in pools {
+        let (were, are) = (deciding(&before.routes), deciding(&self.routes));
+        let changed = are.iter().filter(|(key, route)| {
+            let was = were.get(*key);
+            was.is_some_and(|was| !route.policies.decides_as(&was.policies))
+        });
+        for pool in changed.map(|(_, route)| route.pool).collect::<HashSet<usize>>() {
             self.pools[pool].queue.controller.policies_changed();
         }
     }
