@@ -267,7 +267,7 @@ fn the_page_needs_nothing_else_and_takes_no_name_for_markup() {
     assert!(page.len() < 300_000, "{} bytes", page.len());
 }
 
-/// Interrupts the process once it catches the signal and this time has passed. All its runs take minutes.
+/// Interrupts the process once it catches the signal and this time has passed. All its runs together take minutes.
 fn interrupted(after: Duration) -> Output {
     let args = [
         "--requests",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use routing::WorkerId;
 
 use crate::link::{FeedNotifier, LinkReader};
-use crate::recovery::FIRST_LOOK;
+use crate::recovery::FIRST_CHECK;
 use crate::seed::{FeedSeed, ReadContents};
 use crate::spec::{FeedSink, FeedSpec, FeedTarget, StoreSpec};
 use crate::status::{FeedStatus, StoreStatus};
@@ -52,15 +52,15 @@ impl KvFeeds {
     /// # Errors
     /// Returns an error if the system has no more threads or file descriptors.
     pub fn start(sink: Box<dyn FeedSink>, limits: FeedLimits) -> Result<Self, FeedError> {
-        Self::checking_after(FIRST_LOOK, sink, limits)
+        Self::start_with_first_check(FIRST_CHECK, sink, limits)
     }
 
-    /// Works as [`KvFeeds::start`]. A publisher is first checked for lost messages after this time without one.
+    /// Works as [`KvFeeds::start`]. A silent publisher is first checked for lost messages after `first_check`.
     ///
     /// # Errors
     /// Returns an error if the system has no more threads or file descriptors.
-    pub fn checking_after(
-        silence: Duration,
+    pub fn start_with_first_check(
+        first_check: Duration,
         sink: Box<dyn FeedSink>,
         limits: FeedLimits,
     ) -> Result<Self, FeedError> {
@@ -73,7 +73,7 @@ impl KvFeeds {
             notifier: Arc::clone(&notifier),
             commands: Arc::clone(&commands),
             sink,
-            first_look: silence,
+            first_check,
             subscriptions: Vec::new(),
         };
         let thread = Builder::new()

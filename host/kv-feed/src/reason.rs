@@ -68,7 +68,7 @@ pub struct FeedReason {
     pub next_try: Option<Duration>,
     /// Replay requests are not answered.
     pub is_unanswered: bool,
-    /// An attempt to connect has failed, so the publisher is waited for. Always set where the publisher connects.
+    /// Set once an attempt to connect has failed, and from the beginning where the publisher connects to the router.
     pub is_awaited: bool,
 }
 

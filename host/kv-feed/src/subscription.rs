@@ -57,7 +57,7 @@ impl FeedSubscription {
         reader: Arc<LinkReader>,
         feed: FeedTarget,
         counters: Arc<FeedCounters>,
-        first_look: Duration,
+        first_check: Duration,
         sink: &mut dyn FeedSink,
         now: Instant,
     ) -> Self {
@@ -67,7 +67,7 @@ impl FeedSubscription {
             counters.reason.awaited();
         }
         let mut actions = Vec::new();
-        let recovery = FeedRecovery::new(feed.replay().is_some(), first_look, now, &mut actions);
+        let recovery = FeedRecovery::new(feed.replay().is_some(), first_check, now, &mut actions);
         let mut subscription = Self {
             feed,
             counters,

@@ -47,7 +47,7 @@ pub(crate) struct FeedThread {
     pub(crate) commands: Arc<Mutex<Commands>>,
     pub(crate) sink: Box<dyn FeedSink>,
     /// Delay of the first check of a silent publisher.
-    pub(crate) first_look: Duration,
+    pub(crate) first_check: Duration,
     pub(crate) subscriptions: Vec<FeedSubscription>,
 }
 
@@ -139,8 +139,8 @@ impl FeedThread {
                 .any(|open| Arc::ptr_eq(&open.counters, &counters));
             if !open {
                 let reader = Arc::clone(&self.reader);
-                let (first_look, sink) = (self.first_look, &mut *self.sink);
-                let mut subscription = FeedSubscription::open(reader, feed, counters, first_look, sink, now);
+                let (first_check, sink) = (self.first_check, &mut *self.sink);
+                let mut subscription = FeedSubscription::open(reader, feed, counters, first_check, sink, now);
                 subscription.step(&mut *self.sink, now);
                 self.subscriptions.push(subscription);
             }

@@ -167,7 +167,8 @@ impl Drop for TestRouter {
 }
 
 /// Waits until each worker was reached or found to be unreachable, and its models are known, as `/status` shows it to
-/// this client. A check without an answer in time is repeated: this process may have stalled.
+/// this client. A check without an answer in time is repeated: this process may have stalled. Pools must have a model
+/// list: without one (`model-list.path` is `off`) it fails after its time.
 pub async fn workers_checked(client: &Client) {
     let all_checked = async || {
         let page = client.get("/status").await.and_then(|answer| answer.json());
@@ -184,6 +185,7 @@ pub async fn workers_checked(client: &Client) {
 
 /// Returns `true` if the first queries of a worker on `/status` have ended, by an answer or an error.
 fn is_checked(worker: &Value) -> bool {
+    // The errors of queries that ended without an answer name the time "within" which none came.
     let is_late = |error: &Value| error.as_str().is_some_and(|error| error.contains(" within "));
     if worker["checked"] == false || worker["health"] == "pending" && is_late(&worker["health_reason"]) {
         return false;

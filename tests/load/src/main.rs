@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use load::backends::Backends;
 use load::backends::kv::Publishers;
-use load::generate::{self, Least, Plan, PromptForm, StreamOf};
+use load::generate::{self, Plan, PromptForm, StreamOf, WindowMinimum};
 use load::interrupt::Interrupt;
 use load::loopback::Loopback;
 use load::readiness::Waiting;
@@ -197,7 +197,7 @@ fn send_load(args: &GenerateArgs) -> Result<()> {
         bursts: false,
         warm_up: seconds(args.warm_up_s)?,
         window: seconds(args.window_s)?,
-        least: Least::default(),
+        minimum: WindowMinimum::default(),
         patience: seconds(args.patience_s)?,
         waiting: Waiting::poll_if(args.poll),
     };

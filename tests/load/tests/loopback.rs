@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use harness::refused_address;
 use load::backends::Backends;
-use load::generate::{self, Edge, Least, Plan, PromptForm, Report, StreamOf};
+use load::generate::{self, Edge, Plan, PromptForm, Report, StreamOf, WindowMinimum};
 use load::loopback::Loopback;
 use load::readiness::Waiting;
 use serde_json::Value;
@@ -166,14 +166,14 @@ fn plan(target: SocketAddr) -> Plan {
         bursts: false,
         warm_up: Duration::from_millis(30),
         window: Duration::from_millis(200),
-        least: least(1),
+        minimum: least(1),
         patience: DEADLINE,
         waiting: Waiting::Sleep,
     }
 }
 
-fn least(events: u64) -> Least {
-    Least {
+fn least(events: u64) -> WindowMinimum {
+    WindowMinimum {
         events,
         open_streams: 0,
     }
@@ -225,7 +225,7 @@ fn streams_count_by_their_tokens_even_where_none_ends_within_the_window() {
         let begun = Instant::now();
         let long = generate(&Plan {
             stream: stream_of(1_000_000),
-            least: Least {
+            minimum: WindowMinimum {
                 events: 20,
                 open_streams: 4,
             },
@@ -257,7 +257,7 @@ fn an_open_loop_keeps_its_rate() {
         let report = generate(&Plan {
             rate: Some(RATE),
             warm_up: Duration::ZERO,
-            least: least(100),
+            minimum: least(100),
             ..plan(addresses[0])
         });
         let due_by = |elapsed: Duration| elapsed.as_secs_f64() * RATE;
@@ -330,7 +330,7 @@ fn a_burst_begins_when_all_requests_before_it_are_answered() {
     let server = thread::spawn(move || serve_bursts(&listener, 4));
     let report = generate(&Plan {
         bursts: true,
-        least: least(8),
+        minimum: least(8),
         ..plan(address)
     });
     assert!(report.requests >= 8, "{}", report.requests);
@@ -347,7 +347,7 @@ fn an_open_loop_counts_latency_from_when_a_request_was_due() {
         connections: 1,
         rate: Some(200.0),
         warm_up: Duration::ZERO,
-        least: least(20),
+        minimum: least(20),
         ..plan(slow)
     });
     assert!(

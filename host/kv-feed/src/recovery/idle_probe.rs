@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 /// Usual delay of the first check after a message.
-pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(500);
+pub(crate) const FIRST_CHECK: Duration = Duration::from_millis(500);
 /// Longest pause between two checks; each is twice the one before.
-pub(super) const LAST_LOOK: Duration = Duration::from_secs(60);
+pub(super) const LAST_CHECK: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct IdleProbe {
@@ -51,7 +51,7 @@ impl IdleProbe {
         self.pause = if news {
             self.first
         } else {
-            (self.pause * 2).min(LAST_LOOK.max(self.first))
+            (self.pause * 2).min(LAST_CHECK.max(self.first))
         };
         self.at = Some(now + self.pause);
         let silent = self.missed && news;

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use kv_events::{SequenceStep, SequenceTracker, fingerprint};
 
-pub(crate) use self::idle_probe::FIRST_LOOK;
+pub(crate) use self::idle_probe::FIRST_CHECK;
 use self::idle_probe::IdleProbe;
 use self::replay::{PendingReplay, ReplayGoal};
 use self::waiting::WaitingMessages;
@@ -104,10 +104,10 @@ type RecoveryActions<P> = Vec<RecoveryAction<P>>;
 
 impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
     /// Creates the state, and requests everything if the publisher has a replay socket. A silent publisher is first
-    /// checked after `first_look`.
+    /// checked after `first_check`.
     pub(crate) fn new(
         can_replay: bool,
-        first_look: Duration,
+        first_check: Duration,
         now: Instant,
         actions: &mut RecoveryActions<P>,
     ) -> Self {
@@ -118,7 +118,7 @@ impl<P: Deref<Target = [u8]>> FeedRecovery<P> {
             newest_live: None,
             replay: None,
             waiting: WaitingMessages::new(),
-            idle_probe: IdleProbe::new(first_look),
+            idle_probe: IdleProbe::new(first_check),
             retry_at: None,
             retry_delay: FIRST_RETRY,
             answers: false,

@@ -53,7 +53,7 @@ struct PublisherModel {
 impl PublisherModel {
     fn new(seed: u64) -> Self {
         let (now, mut actions) = (Instant::now(), Vec::new());
-        let recovery = FeedRecovery::new(true, FIRST_LOOK, now, &mut actions);
+        let recovery = FeedRecovery::new(true, FIRST_CHECK, now, &mut actions);
         let mut world = Self {
             dice: RandomNumbers(seed),
             now,

@@ -1,6 +1,6 @@
 //! Tests of broken connections and silence, as stories of letters (see `tests`).
 
-use super::idle_probe::{FIRST_LOOK, LAST_LOOK};
+use super::idle_probe::{FIRST_CHECK, LAST_CHECK};
 use super::tests::Story;
 use super::*;
 
@@ -130,7 +130,7 @@ fn a_live_message_in_order_ends_the_doubt_of_a_broken_replay() {
 #[test]
 fn a_lost_last_message_is_found_by_looking() {
     let mut story = caught_up();
-    story.later(FIRST_LOOK).assert_actions("request 2");
+    story.later(FIRST_CHECK).assert_actions("request 2");
     assert!(!story.recovery.is_behind());
     story.replayed('a', 2..=3).end().assert_actions("a3, stop");
     story.live('a', 3..=4).assert_actions("a4");
@@ -139,18 +139,18 @@ fn a_lost_last_message_is_found_by_looking() {
 #[test]
 fn an_idle_publisher_is_looked_at_ever_more_rarely() {
     let mut story = caught_up();
-    let mut pause = FIRST_LOOK;
-    while pause < LAST_LOOK {
+    let mut pause = FIRST_CHECK;
+    while pause < LAST_CHECK {
         story
             .later(pause.checked_sub(Duration::from_millis(1)).unwrap())
             .assert_actions("");
         story.later(Duration::from_millis(1)).replayed('a', 2..=2).end();
         story.assert_actions("request 2, stop");
-        pause = (pause * 2).min(LAST_LOOK);
+        pause = (pause * 2).min(LAST_CHECK);
     }
     story
         .live('a', 3..=3)
-        .later(FIRST_LOOK)
+        .later(FIRST_CHECK)
         .assert_actions("a3, request 3");
 }
 
@@ -158,22 +158,22 @@ fn an_idle_publisher_is_looked_at_ever_more_rarely() {
 fn a_subscription_that_brings_nothing_of_what_is_published_is_made_again() {
     let mut story = caught_up();
     story
-        .later(FIRST_LOOK)
+        .later(FIRST_CHECK)
         .replayed('a', 2..=3)
         .end()
         .assert_actions("request 2, a3, stop");
     story
-        .later(FIRST_LOOK)
+        .later(FIRST_CHECK)
         .replayed('a', 3..=4)
         .end()
         .assert_actions("request 3, a4, stop, resubscribe");
     let mut received = caught_up();
     received
-        .later(FIRST_LOOK)
+        .later(FIRST_CHECK)
         .replayed('a', 2..=3)
         .end()
         .live('a', 3..=3);
-    received.later(FIRST_LOOK).replayed('a', 3..=4).end();
+    received.later(FIRST_CHECK).replayed('a', 3..=4).end();
     received.assert_actions("request 2, a3, stop, request 3, a4, stop");
 }
 
@@ -181,7 +181,7 @@ fn a_subscription_that_brings_nothing_of_what_is_published_is_made_again() {
 fn a_publisher_that_stops_answering_is_not_trusted_until_it_does_or_is_heard() {
     let mut story = caught_up();
     story
-        .later(FIRST_LOOK)
+        .later(FIRST_CHECK)
         .assert_actions("request 2")
         .later(REPLAY_TIMEOUT)
         .assert_actions("stop, unanswered");
@@ -193,7 +193,7 @@ fn a_publisher_that_stops_answering_is_not_trusted_until_it_does_or_is_heard() {
         .assert_actions("request 2, stop");
     assert!(!story.recovery.is_behind());
     story
-        .later(LAST_LOOK)
+        .later(LAST_CHECK)
         .later(REPLAY_TIMEOUT)
         .assert_actions("request 2, stop, unanswered");
     assert!(story.recovery.is_behind());
@@ -204,7 +204,7 @@ fn a_publisher_that_stops_answering_is_not_trusted_until_it_does_or_is_heard() {
 #[test]
 fn a_publisher_that_keeps_nothing_is_believed() {
     let mut story = caught_up();
-    story.later(FIRST_LOOK).end().assert_actions("request 2, stop");
+    story.later(FIRST_CHECK).end().assert_actions("request 2, stop");
     assert!(!story.recovery.is_behind());
     story.live('a', 3..=3).assert_actions("a3");
 }
@@ -213,13 +213,13 @@ fn a_publisher_that_keeps_nothing_is_believed() {
 fn a_gap_while_looking_is_requested() {
     let mut story = caught_up();
     story
-        .later(FIRST_LOOK)
+        .later(FIRST_CHECK)
         .replayed('a', 2..=2)
         .live('a', 4..=4)
         .end();
     story.assert_actions("request 2, stop, gap, request 2");
     story.replayed('a', 2..=4).end().assert_actions("a3, a4, stop");
     let mut forgotten = caught_up();
-    forgotten.later(FIRST_LOOK).replayed('a', 4..=5).end();
+    forgotten.later(FIRST_CHECK).replayed('a', 4..=5).end();
     forgotten.assert_actions(&format!("request 2, reset {GapNotReplayed}, a4, a5, stop"));
 }

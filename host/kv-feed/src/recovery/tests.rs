@@ -18,7 +18,7 @@ pub(super) fn payload(run: char, sequence: u64) -> Vec<u8> {
 impl Story {
     pub(super) fn new(can_replay: bool) -> Self {
         let (now, mut actions) = (Instant::now(), Vec::new());
-        let recovery = FeedRecovery::new(can_replay, FIRST_LOOK, now, &mut actions);
+        let recovery = FeedRecovery::new(can_replay, FIRST_CHECK, now, &mut actions);
         Self {
             recovery,
             now,

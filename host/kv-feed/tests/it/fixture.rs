@@ -130,7 +130,7 @@ impl Fixture {
         let notes = RecordedNotes::default();
         let silence = Duration::from_hours(1);
         Self {
-            feeds: KvFeeds::checking_after(silence, Box::new(notes.clone()), limits).unwrap(),
+            feeds: KvFeeds::start_with_first_check(silence, Box::new(notes.clone()), limits).unwrap(),
             notes,
         }
     }

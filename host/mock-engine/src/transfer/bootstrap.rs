@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 /// Timeout of a bootstrap query, in real time. The server is on this machine: only a refused or closed connection means
 /// that it is down, and a slow answer means a slow machine.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+const REQUEST_TIMEOUT: Duration = Duration::from_hours(24);
 /// Largest directory.
 const MAX_DIRECTORY: usize = 1 << 20;
 

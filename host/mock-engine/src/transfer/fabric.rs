@@ -81,7 +81,7 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
-    /// Waits for it. Returns at once if it has passed.
+    /// Waits for the end of the time. Returns at once if it has passed.
     pub(crate) async fn passed(&mut self) {
         let before = self.before;
         tokio::select! {
@@ -98,7 +98,7 @@ impl Fabric {
         Self::default()
     }
 
-    /// Ends the waits of now as their timeouts would: for blocks to be fetched, and for blocks to be offered.
+    /// Ends all current waits, for blocks to be fetched or offered, as their timeouts would.
     pub fn expire(&self) {
         self.network.expiries.send_modify(|count| *count += 1);
     }

@@ -14,7 +14,8 @@ async fn store(site: &NatsSite, fleet: &str, router: u64) -> NatsStore {
     NatsStore::start(&options, one_copy()).await.unwrap()
 }
 
-/// Returns options of a store on one server, which waits for its answers however long they take.
+/// Returns options of a store on one server, which waits an hour for each answer. Opening, the first values and objects
+/// keep their limits.
 pub(crate) fn one_copy() -> StoreOptions {
     StoreOptions {
         copies: 1,

@@ -9,7 +9,7 @@ thread_local! {
     static IS_STOPPED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Turns of all tasks in which they send and receive what is on its way.
+/// Times that every task runs, so that messages on their way arrive.
 const TURNS: usize = 100;
 
 /// Stopped clock of the runtime. Only the test moves it while this lives, however slow the machine is.

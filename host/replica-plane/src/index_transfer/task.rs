@@ -19,8 +19,8 @@ use crate::report::{ReplicaReport, ReplicaReports};
 
 /// Interval of looks at the feeds, while this router starts.
 const TICK: Duration = Duration::from_millis(20);
-/// Longest time between two looks that counts as a wait. For the rest of it this router did not run, and could hear no
-/// other one.
+/// Most time between two looks that counts as waiting. In a longer pause the router was stalled, and could hear no other
+/// one.
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
 /// Longest time to read the contents of a feed.
 const EXPORT: Duration = Duration::from_secs(2);
@@ -219,7 +219,7 @@ impl<C: IndexContents> IndexTransfer<C> {
                 Err(oneshot::error::TryRecvError::Closed) => false,
             };
             if is_taken {
-                // Counted first: the last feed ends the start.
+                // Counted before: settling the last feed ends the start, and readers expect the count then.
                 self.parts.metrics.fetched(FetchResult::Taken);
                 self.parts.contents.settle(feed);
             } else {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fast_fleet;
 
-/// The longest time after which a silent router's loads fade, for tests of other things.
+/// Largest `dead-after`: no router counts as dead in tests of other things.
 const PATIENT: &str = "dead-after = \"60s\"\n";
 
 /// Starts a router of a fleet, with more keys of `[replicas]`.

@@ -47,17 +47,17 @@ pub struct Plan {
     pub warm_up: Duration,
     /// Length of the measured window.
     pub window: Duration,
-    /// Least contents: the window stays open until they are there.
-    pub least: Least,
+    /// Minimum contents of the window.
+    pub minimum: WindowMinimum,
     /// After so long a request counts as failed and its connection is replaced.
     pub patience: Duration,
     /// Behaviour while no answer is there.
     pub waiting: Waiting,
 }
 
-/// Least contents of a measured window, which stays open until they are there.
+/// Minimum contents of the measured window, which stays open until it has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Least {
+pub struct WindowMinimum {
     /// Number of answers, tokens and failures.
     pub events: u64,
     /// Number of streams that have begun and not ended.
@@ -89,11 +89,11 @@ pub fn run(plan: &Plan, mut edge: impl FnMut(Edge) -> Result<()>, stop: impl Fn(
     );
     let mut run = Run::new(plan)?;
     let opens = run.started + plan.warm_up;
-    run.until(opens, Least::default(), &stop)?;
+    run.until(opens, WindowMinimum::default(), &stop)?;
     run.report = Report::default();
     edge(Edge::Opens)?;
     let opened = Instant::now();
-    run.until(opened + plan.window, plan.least, &stop)?;
+    run.until(opened + plan.window, plan.minimum, &stop)?;
     run.report.elapsed = opened.elapsed();
     run.report.open_streams = run.open_streams();
     edge(Edge::Closes)?;
@@ -136,13 +136,16 @@ impl<'a> Run<'a> {
     }
 
     /// Keeps the load up until `end` has come and the report has at least these contents.
-    fn until(&mut self, end: Instant, least: Least, stop: impl Fn() -> bool) -> Result<()> {
+    fn until(&mut self, end: Instant, minimum: WindowMinimum, stop: impl Fn() -> bool) -> Result<()> {
         let mut ready = Vec::new();
         self.sweep(self.swept);
         loop {
             let now = Instant::now();
             let is_over = now >= end;
-            if is_over && self.report.events() >= least.events && self.open_streams() >= least.open_streams {
+            if is_over
+                && self.report.events() >= minimum.events
+                && self.open_streams() >= minimum.open_streams
+            {
                 return Ok(());
             }
             if now >= self.swept + SWEEP {
@@ -284,7 +287,7 @@ mod tests {
             bursts: false,
             warm_up: Duration::ZERO,
             window: Duration::ZERO,
-            least: Least::default(),
+            minimum: WindowMinimum::default(),
             patience: Duration::from_secs(3_600),
             waiting: Waiting::Sleep,
         };

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::Setting;
 use super::seconds;
-use crate::generate::{Least, Plan, PromptForm, Report, StreamOf};
+use crate::generate::{Plan, PromptForm, Report, StreamOf, WindowMinimum};
 use crate::loopback::Loopback;
 
 /// After so long a request counts as failed.
@@ -121,7 +121,7 @@ impl Scenario {
             bursts: self == Self::Burst,
             warm_up: if self == Self::Held { OPENING } else { warm_up },
             window: seconds(setting.window_s)?,
-            least: Least::default(),
+            minimum: WindowMinimum::default(),
             patience: if self == Self::Held {
                 30 * PATIENCE
             } else {

@@ -16,7 +16,8 @@ use super::{ANSWER_TOKENS, CHAT, DIALECTS, chat_body, reference, seen};
 const LEG_TIMEOUT: Duration = Duration::from_millis(2500);
 /// Timeout where none is expected, however busy the machine is.
 const NO_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time that engines keep blocks that are not fetched: longer than the test, which ends it where they may keep some.
+/// Time that engines keep blocks that are not fetched: longer than the test. Where blocks may be kept, the test
+/// ends this time.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 const TIME_SCALE: f64 = 20.0;
 /// Most repeats of a request without a fault that met the row's timeout.
@@ -168,7 +169,7 @@ impl Row {
         );
     }
 
-    /// Returns whether the answer to a request without a fault is the row's timeout, and notes it.
+    /// Records whether a request without a fault met the row's timeout. Returns `true` if it did.
     fn note_slow(&self, answer: &Seen) -> bool {
         let is_slow = self.cell.see == LATE && answer.end == End::Refused("worker_timeout".to_owned());
         self.was_slow.set(self.was_slow.get() || is_slow);
