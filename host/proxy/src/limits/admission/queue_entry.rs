@@ -62,7 +62,9 @@ struct QueuedWait<'a> {
 /// Returns the maximum time in the queue of a request that was not held yet: the pool's limit, or the time left until
 /// `deadline`.
 pub(crate) fn longest_hold(timeout: Duration, deadline: Option<Instant>) -> Duration {
-    hold_end(timeout, deadline).saturating_duration_since(Instant::now())
+    // Without a deadline, exactly `timeout`: the simulator has the same number, and policies decide by it.
+    let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+    deadline.map_or(timeout, |deadline| left(deadline).min(timeout))
 }
 
 /// Returns the end of a time in the queue that begins now: after `timeout`, or `deadline` itself if that is earlier.
@@ -107,9 +109,9 @@ impl QueueEntry {
         }
     }
 
-    /// Waits until the policy is to be called again: capacity was freed or policies changed and this request is the next
-    /// in order, or `reevaluate_after` has passed. A release since `seen` counts too (see [`AdmissionController::releases`]). The
-    /// permit is given back meanwhile.
+    /// Waits until the policy is to be called again: capacity was freed or policies changed and this request is the
+    /// next in order, or `reevaluate_after` has passed. A release since `seen` counts too (see
+    /// [`AdmissionController::releases`]). The permit is given back meanwhile.
     pub(super) async fn hold(
         &mut self,
         request: &AdmissionRequest,
