@@ -52,8 +52,8 @@ pub struct GenerationRow<P> {
     pub by: Option<String>,
     /// Result.
     pub result: ChangeResult,
-    /// SHA-256 of the text without its secrets, which could be guessed from one of the whole text. `None` if the text is
-    /// no TOML.
+    /// SHA-256 of the text without its secrets, which could be guessed from one of the whole text. `None` if the text
+    /// is no TOML.
     pub sha256: Option<String>,
     /// Problems of a refused text.
     pub problems: Vec<P>,

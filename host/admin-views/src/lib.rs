@@ -1,8 +1,8 @@
 //! Views of the admin pages, without HTTP and without a clock: values in, values out.
 //!
-//! [`RequestFilter`] selects recorded requests, and [`RequestTail`] follows them. [`RateMeter`] makes rates of samples of
-//! the fleet, [`History`] keeps them, and [`FleetView`] is what a viewer sees of them.
-//! [`ChangeRing`] has the latest changes of the router.
+//! [`RequestFilter`] selects recorded requests, and [`RequestTail`] follows them. [`RateMeter`] makes rates of
+//! samples of the fleet, [`History`] keeps them, and [`FleetView`] is what a viewer sees of them. [`ChangeRing`] has
+//! the latest changes of the router.
 
 mod changes;
 mod config_history;

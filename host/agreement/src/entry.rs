@@ -53,7 +53,8 @@ impl Judged {
         self.revision
     }
 
-    /// Returns whether a key still has these contents. A decision may have another revision in a store that lost its entries.
+    /// Returns whether a key still has these contents. A decision may have another revision in a store that lost its
+    /// entries.
     pub(crate) fn is_still(&self, now: &Self) -> bool {
         self.decision == now.decision && (self.decision.is_some() || self.revision == now.revision)
     }

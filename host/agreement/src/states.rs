@@ -88,8 +88,8 @@ impl RouterStates {
         self.states.len() != before
     }
 
-    /// Returns the number of entries that this router does not follow. An entry about something outside its configuration
-    /// counts only while one of the `others` follows it.
+    /// Returns the number of entries that this router does not follow. An entry about something outside its
+    /// configuration counts only while one of the `others` follows it.
     #[must_use]
     pub fn not_followed(&self, others: &[&Self]) -> usize {
         let is_not_followed = |(key, (revision, state)): &(&String, &(u64, SubjectState))| match state {

@@ -36,8 +36,8 @@ pub trait AgreedStore: Send + 'static {
     fn object(&self, sha256: &str) -> ObjectRead;
 }
 
-/// Read of bytes, which goes on beside other calls of its store. It returns the bytes, if there are any, within a bounded
-/// time.
+/// Read of bytes, which goes on beside other calls of its store. It returns the bytes, if there are any, within a
+/// bounded time.
 pub type ObjectRead = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send>>;
 
 /// Write of bytes, which goes on beside other calls of its store. It ends within a bounded time.

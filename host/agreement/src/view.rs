@@ -132,8 +132,8 @@ impl Agreement {
         self.proposals.insert(key, proposal);
     }
 
-    /// Proposes a decision that was judged by these contents of the key, and that replaces no others. It gives way at once
-    /// if the key has others by now. Returns whether it is proposed.
+    /// Proposes a decision that was judged by these contents of the key, and that replaces no others. It gives way at
+    /// once if the key has others by now. Returns whether it is proposed.
     pub fn propose_over(&mut self, key: AgreedKey, value: Value, at_unix_ms: u64, judged: Judged) -> bool {
         let now = self.judged(&key);
         if !judged.is_still(&now) {
@@ -158,7 +158,8 @@ impl Agreement {
         AgreedEntry::new(&self.router, self.number, at_unix_ms, value)
     }
 
-    /// Returns the revision of a key: that of its entry, also of one that cannot be read, or of its removal. 0 for none.
+    /// Returns the revision of a key: that of its entry, also of one that cannot be read, or of its removal. 0 for
+    /// none.
     fn revision(&self, key: &AgreedKey) -> u64 {
         self.stored.revision(key).unwrap_or(0)
     }
@@ -198,8 +199,8 @@ impl Agreement {
         }
     }
 
-    /// Records that a key was removed from the store. Followed entries stay; the own proposal is written. Returns whether
-    /// the key had an entry.
+    /// Records that a key was removed from the store. Followed entries stay; the own proposal is written. Returns
+    /// whether the key had an entry.
     pub fn removed(&mut self, key: &AgreedKey, revision: u64) -> bool {
         let is_opening = matches!(self.link, Link::Opening(_));
         let contents = self.contents();

@@ -1,8 +1,8 @@
 //! Dashboard: a web page that shows the admin pages and sends their changes.
 //!
 //! The page is `ui/index.html` with plain ES modules, without a build step. Every file is embedded into the program.
-//! The page reads the JSON of the admin pages with the admin key in a header, so it needs neither cookies nor a session.
-//! This crate serves files only: it holds no data of the router, and needs no access control.
+//! The page reads the JSON of the admin pages with the admin key in a header, so it needs neither cookies nor a
+//! session. This crate serves files only: it holds no data of the router, and needs no access control.
 
 mod assets;
 mod files;

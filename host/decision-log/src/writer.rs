@@ -1,6 +1,7 @@
 //! Writer thread of the decision log, the shadow log or the access log.
 //!
-//! Every file of the first two is self-contained: it begins with a header, and describes a worker or policy before its first use.
+//! Every file of the first two is self-contained: it begins with a header, and describes a worker or policy before
+//! its first use.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;

@@ -1,5 +1,5 @@
-//! Files of the connections to NATS and to sources of workers. The router starts without them, so a check warns of those
-//! that it cannot read.
+//! Files of the connections to NATS and to sources of workers. The router starts without them, so a check warns of
+//! those that it cannot read.
 
 use conductor_config::{Code, Config, Diagnostic, DiscoveryPlace, NamedFile, ReplicasConfig};
 

@@ -1,7 +1,7 @@
 //! External resources of a configuration: keys, PEM files and tokenizers, read from files and the environment.
 //!
-//! Each kind has a reader, a list of its files to watch, and diagnostics of the unavailable ones. Unchanged certificates
-//! and tokenizers are taken from the resources before.
+//! Each kind has a reader, a list of its files to watch, and diagnostics of the unavailable ones. Unchanged
+//! certificates and tokenizers are taken from the resources before.
 
 mod certificates;
 mod connection_files;

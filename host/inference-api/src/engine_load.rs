@@ -95,8 +95,8 @@ struct LoadSeries<'l> {
     value: f64,
     /// Data-parallel rank.
     rank: u16,
-    /// Pipeline and tensor rank. The reports of one data-parallel rank are copies; the lowest counts. With data-parallel
-    /// attention SGLang numbers tensor ranks over all data-parallel ranks, so the lowest need not be 0.
+    /// Pipeline and tensor rank. The reports of one data-parallel rank are copies; the lowest counts. With
+    /// data-parallel attention SGLang numbers tensor ranks over all data-parallel ranks, so the lowest need not be 0.
     copy: (u32, u32),
 }
 

@@ -328,8 +328,8 @@ impl<'a> ObjectReader<'a> {
     }
 }
 
-/// Returns `true` if all bytes belong to a list of plain integers, each behind a comma, or a comma and a space. The first
-/// byte and the last two are their neighbours: a digit, a bracket and any byte.
+/// Returns `true` if all bytes belong to a list of plain integers, each behind a comma, or a comma and a space. The
+/// first byte and the last two are their neighbours: a digit, a bracket and any byte.
 ///
 /// Each byte is only compared with its neighbours, so that the processor does sixteen or more at a time. An integer may
 /// not begin with a zero.

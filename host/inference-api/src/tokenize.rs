@@ -175,8 +175,8 @@ impl ObjectWriter {
         }
     }
 
-    /// Adds the template's arguments. vLLM's `/tokenize` has no `reasoning_effort` and no `documents`: they are sent as the
-    /// arguments that the engine makes of them. `None` if the arguments are not an object.
+    /// Adds the template's arguments. vLLM's `/tokenize` has no `reasoning_effort` and no `documents`: they are sent
+    /// as the arguments that the engine makes of them. `None` if the arguments are not an object.
     fn template_arguments(
         &mut self,
         arguments: Option<&str>,

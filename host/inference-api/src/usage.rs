@@ -80,7 +80,8 @@ impl CachedTokensFilter {
         }
     }
 
-    /// Creates a filter for the Messages API. `input` are the tokens that were not cached. `None` leaves them unchanged.
+    /// Creates a filter for the Messages API. `input` are the tokens that were not cached. `None` leaves them
+    /// unchanged.
     #[must_use]
     pub fn of_message(cached: Option<u64>, input: Option<u64>) -> Self {
         Self {

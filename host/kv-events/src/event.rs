@@ -176,8 +176,8 @@ impl<'a> EventFields<'a> {
         Ok(())
     }
 
-    /// Reads the name of an adapter. SGLang 0.5.18 and 0.5.19 have a map with the salt in its place, in stores of salted
-    /// requests only.
+    /// Reads the name of an adapter. SGLang 0.5.18 and 0.5.19 have a map with the salt in its place, in stores of
+    /// salted requests only.
     fn read_lora_name(&mut self, cursor: &mut PayloadCursor<'a>) -> Result<(), RejectReason> {
         let mut metadata = *cursor;
         let Ok(entries) = metadata.map() else {

@@ -100,11 +100,11 @@ impl KvFeeds {
         Ok(())
     }
 
-    /// Replaces the followed engines and stores. Feeds with an unchanged spec keep their sockets; removed feeds reset their
-    /// caches. Does not wait for either: only the latest list counts.
+    /// Replaces the followed engines and stores. Feeds with an unchanged spec keep their sockets; removed feeds reset
+    /// their caches. Does not wait for either: only the latest list counts.
     ///
-    /// Of more than [`MAX_FEEDS`] the last ones are left out. Returns their number. It is zero if [`KvFeeds::check`] has
-    /// succeeded.
+    /// Of more than [`MAX_FEEDS`] the last ones are left out. Returns their number. It is zero if [`KvFeeds::check`]
+    /// has succeeded.
     pub fn replace(&self, engines: Vec<FeedSpec>, stores: Vec<StoreSpec>) -> usize {
         let stores = stores.into_iter().map(FeedTarget::Store);
         let mut wanted: Vec<FeedTarget> = stores

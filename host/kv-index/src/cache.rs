@@ -71,9 +71,9 @@ pub(crate) struct KvCache {
     pub(crate) last_stored: Option<(u64, BlockPosition)>,
 }
 
-/// All caches, by worker and rank. Worker numbers are dense and start at 0. A worker that left keeps an empty list, as
-/// its number is not used again: 24 bytes for each worker number up to the highest that had a cache, so that a lookup is
-/// an index.
+/// All caches, by worker and rank. Worker numbers are dense and start at 0. A worker that left keeps an empty list,
+/// as its number is not used again: 24 bytes for each worker number up to the highest that had a cache, so that a
+/// lookup is an index.
 #[derive(Debug, Default)]
 pub(crate) struct CacheTable {
     workers: Vec<Vec<(DpRank, KvCache)>>,

@@ -34,7 +34,8 @@ pub struct Applied {
     /// Not indexed: block size or kind differs from the other blocks of the holder's group.
     pub other_block_size: u64,
     /// Not indexed: the holder used one engine hash for two contents, and the hash is ambiguous until the holder is
-    /// cleared; or 256 holders already use the hash for other contents; or the holder already uses 16 other hashes for the block.
+    /// cleared; or 256 holders already use the hash for other contents; or the holder already uses 16 other hashes
+    /// for the block.
     pub ambiguous: u64,
     /// Not indexed: [`IndexLimits::max_blocks`] is reached and all blocks are in use.
     pub over_limit: u64,

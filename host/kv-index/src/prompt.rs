@@ -44,8 +44,8 @@ struct HashChain {
     hashes: Vec<u64>,
 }
 
-/// Everything besides the tokens that the hashes of a prompt depend on: prompts with the same first tokens have the same
-/// first hashes in one space.
+/// Everything besides the tokens that the hashes of a prompt depend on: prompts with the same first tokens have the
+/// same first hashes in one space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptSpace {
     /// Tokens of a block, above 0.

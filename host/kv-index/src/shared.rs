@@ -180,8 +180,8 @@ impl SharedPrefixIndex {
         self.core.write(|core| core.clear_store(store, true));
     }
 
-    /// Returns `true` if a store's objects count for no worker because they are ambiguous: of several models, or of more
-    /// than 128 kinds of shards. Clearing the store ends the ambiguity.
+    /// Returns `true` if a store's objects count for no worker because they are ambiguous: of several models, or of
+    /// more than 128 kinds of shards. Clearing the store ends the ambiguity.
     #[must_use]
     pub fn is_ambiguous(&self, store: StoreId) -> bool {
         self.core.read(|core| core.is_unclear_store(store))
@@ -214,9 +214,9 @@ impl SharedPrefixIndex {
         work.into_result()
     }
 
-    /// Returns the contents of a cache, without its predictions; `None` if it has none. At most `most_blocks` blocks are
-    /// read, and [`CacheSnapshot::is_whole`] is set if that was all. It takes the lock for short steps only, so no event
-    /// of this cache may be applied meanwhile.
+    /// Returns the contents of a cache, without its predictions; `None` if it has none. At most `most_blocks` blocks
+    /// are read, and [`CacheSnapshot::is_whole`] is set if that was all. It takes the lock for short steps only, so
+    /// no event of this cache may be applied meanwhile.
     #[must_use]
     pub fn export(&self, holder: Holder, most_blocks: usize) -> Option<CacheSnapshot> {
         let mut work = CacheExport::new(holder, most_blocks);

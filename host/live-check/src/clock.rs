@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Returns the least difference in seconds (positive: the worker is ahead) that explains a `Date` in the reply to a
-/// request, `sent` at that time, that `took` so long. A `Date` has whole seconds: the worker's clock was anywhere within that
-/// second, at any time of the exchange.
+/// request, `sent` at that time, that `took` so long. A `Date` has whole seconds: the worker's clock was anywhere
+/// within that second, at any time of the exchange.
 pub(crate) fn skew(date: &str, sent: SystemTime, took: Duration) -> Option<f64> {
     let seconds = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64());
     let stated = seconds(httpdate::parse_http_date(date).ok()?)?;

@@ -21,7 +21,8 @@ pub(crate) struct Observed {
     pub(crate) bootstrap: Option<Page<Bootstrap>>,
     /// Role in SGLang's `/server_info`: `prefill`, `decode` or `null`.
     pub(crate) disaggregation: Option<String>,
-    /// Dialect that a prefill worker shows, if the router detects it. For a named `sglang`, that of `/server_info` alone.
+    /// Dialect that a prefill worker shows, if the router detects it. For a named `sglang`, that of `/server_info`
+    /// alone.
     pub(crate) shown: Option<Page<ShownDialect>>,
 }
 

@@ -169,8 +169,8 @@ fn disaggregation(info: &WorkerReply) -> Option<String> {
     read_json::<ServerInfo>(&info.body).ok()?.disaggregation_mode
 }
 
-/// Returns the model that the tokenizers are tried with: one that the router has a tokenizer for, else one for which the
-/// worker makes the tokens, else the first.
+/// Returns the model that the tokenizers are tried with: one that the router has a tokenizer for, else one for which
+/// the worker makes the tokens, else the first.
 fn probed_model(target: &WorkerTarget, models: Option<&Page<Vec<ListedModel>>>) -> Option<String> {
     let listed = match models {
         Some(Page::Read(listed)) => &listed[..],

@@ -1,10 +1,10 @@
 //! File watcher: reports that something changed in the folders of the configuration and the policies.
 //!
-//! It reports no details: the receiver reads the files again and compares their bytes. A save may be a write, a rename
-//! over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes config maps). Folders are watched, never
-//! files, because a rename leaves a file's watch on the dead inode. They are watched by their real paths: a folder
-//! behind a link that moves is another one. Writes to other files of the folders are not reported: a log there grows
-//! with each line.
+//! It reports no details: the receiver reads the files again and compares their bytes. A save may be a write, a
+//! rename over the old file (editors, `mv`) or a swap of a symlinked folder (Kubernetes config maps). Folders are
+//! watched, never files, because a rename leaves a file's watch on the dead inode. They are watched by their real
+//! paths: a folder behind a link that moves is another one. Writes to other files of the folders are not reported: a
+//! log there grows with each line.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -159,8 +159,8 @@ fn folders_of(path: &Path) -> BTreeSet<PathBuf> {
     folders.filter(|folder| folder.is_dir()).collect()
 }
 
-/// Returns the folders that hold the symlinks which the path and the targets of its links run through: a link that moves
-/// gives the path another file.
+/// Returns the folders that hold the symlinks which the path and the targets of its links run through: a link that
+/// moves gives the path another file.
 fn folders_of_links(path: &Path) -> Vec<PathBuf> {
     let (mut folders, mut seen) = (Vec::new(), HashSet::new());
     let mut paths = vec![path.to_owned()];

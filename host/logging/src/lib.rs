@@ -19,8 +19,8 @@ use self::json::JsonLines;
 use self::text::EscapedFields;
 use observability::error_chain;
 
-/// Directive that is added to `error`, `warn` and `info` without modules. The NATS client logs every attempt to connect;
-/// the router logs each fault once.
+/// Directive that is added to `error`, `warn` and `info` without modules. The NATS client logs every attempt to
+/// connect; the router logs each fault once.
 const QUIET: &str = "async_nats=off";
 
 /// Format of log lines.

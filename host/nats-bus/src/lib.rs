@@ -1,8 +1,8 @@
 //! NATS between the routers of a fleet: a bus with core publish and subscribe, and a store with JetStream.
 //!
 //! The clients connect in the background and connect again for as long as they live, so a router starts and serves
-//! without a server. Bus, store and direct messages have a connection each: bytes of a policy or of an index never delay
-//! loads. Subjects of the bus are `conductor.FLEET.KIND.ROUTER`, those of direct messages
+//! without a server. Bus, store and direct messages have a connection each: bytes of a policy or of an index never
+//! delay loads. Subjects of the bus are `conductor.FLEET.KIND.ROUTER`, those of direct messages
 //! `conductor.FLEET.direct.TO.FROM`. Buckets of the store are named by the fleet: a fleet receives only its own.
 
 mod bus;

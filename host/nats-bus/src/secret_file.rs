@@ -39,8 +39,8 @@ impl<T: Clone> SecretFile<T> {
         Ok(Self { file, read, last })
     }
 
-    /// Returns the secret that the file has, or had before it became unreadable: while it is replaced it may be missing,
-    /// or half-written.
+    /// Returns the secret that the file has, or had before it became unreadable: while it is replaced it may be
+    /// missing, or half-written.
     pub(crate) fn secret(&self) -> T {
         let read = (self.read)(&self.file);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

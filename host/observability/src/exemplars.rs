@@ -1,8 +1,8 @@
 //! Exemplars of histograms: for each bucket the trace of a request that fell into it.
 //!
-//! A histogram is observed by every request, and stays the plain one. Its slots stand beside it, and only traced requests
-//! write to them: one attempt to take a slot's lock, which no observation needs. The exposition reads the slots and adds
-//! them to the lines of an OpenMetrics page.
+//! A histogram is observed by every request, and stays the plain one. Its slots stand beside it, and only traced
+//! requests write to them: one attempt to take a slot's lock, which no observation needs. The exposition reads the
+//! slots and adds them to the lines of an OpenMetrics page.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

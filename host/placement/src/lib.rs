@@ -7,8 +7,9 @@
 //! `host/adr/0029-placement.md`.
 //!
 //! Bottom up: values (`roles`, `shapes`, `matches`, `row`), traits above them (`query_source`, `view`), then the
-//! procedure: `eligible` (the workers that may be chosen), `candidates` (the rows of one call), `queries` (their prefix
-//! matches and other answers), `columns` and `kept_columns` (their numbers), `call` (one call), `context` (one decision).
+//! procedure: `eligible` (the workers that may be chosen), `candidates` (the rows of one call), `queries` (their
+//! prefix matches and other answers), `columns` and `kept_columns` (their numbers), `call` (one call), `context` (one
+//! decision).
 
 mod attempt_state;
 mod call;

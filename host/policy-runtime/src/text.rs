@@ -6,8 +6,8 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
     text
 }
 
-/// Returns at most `most` bytes of a text in one line, with control characters blanked: a component must not forge lines
-/// of the router, nor send commands to a terminal.
+/// Returns at most `most` bytes of a text in one line, with control characters blanked: a component must not forge
+/// lines of the router, nor send commands to a terminal.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     text[..text.floor_char_boundary(most)].replace(char::is_control, " ")
 }

@@ -1,5 +1,5 @@
-//! Resources of this process: the limit of open files, the memory limit of its control group, and metrics of the process
-//! and its runtime.
+//! Resources of this process: the limit of open files, the memory limit of its control group, and metrics of the
+//! process and its runtime.
 
 mod memory_limit;
 mod metrics;

@@ -35,8 +35,8 @@ pub fn control_group_limit() -> Option<u64> {
     of_group(read_file)
 }
 
-/// Returns the most bytes that a child process may use, so that the kernel does not end this one: the free memory of the
-/// control group, less an eighth of the limit. `None` without a limit.
+/// Returns the most bytes that a child process may use, so that the kernel does not end this one: the free memory of
+/// the control group, less an eighth of the limit. `None` without a limit.
 #[must_use]
 pub fn room_for_child() -> Option<u64> {
     room(read_file)

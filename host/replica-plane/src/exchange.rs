@@ -249,8 +249,8 @@ impl<S: FleetSource> Exchange<S> {
         self.follow_configuration();
         let now_ms = self.now_ms();
         self.peers.tick(now_ms);
-        // Where the limits are about to be divided by more, that comes before the use of the others is dropped. Where they
-        // become whole, that use is applied first.
+        // Where the limits are about to be divided by more, that comes before the use of the others is dropped. Where
+        // they become whole, that use is applied first.
         self.note_heard();
         let hears_others = self.hears_others();
         let will_divide_more = self.usage.will_divide_more(&self.peers, hears_others);

@@ -1,8 +1,8 @@
 //! Exchange of loads between the routers of a fleet, and their agreement on decisions.
 //!
-//! [`Exchange::run`] publishes this router's gauges, applies those of the others, and ages the silent ones. Requests read
-//! only the sums in the workers' loads, so they never wait for the bus. [`AgreementTask`] follows the decisions of the
-//! fleet. [`IndexTransfer`] gives a router that starts what others know of the workers' caches.
+//! [`Exchange::run`] publishes this router's gauges, applies those of the others, and ages the silent ones. Requests
+//! read only the sums in the workers' loads, so they never wait for the bus. [`AgreementTask`] follows the decisions
+//! of the fleet. [`IndexTransfer`] gives a router that starts what others know of the workers' caches.
 
 mod agreement;
 mod exchange;

@@ -1,7 +1,7 @@
 //! Message with samples of the workers' costs.
 //!
-//! Little endian: version u8, router u64, sequence u64; the workers (count, then key u64 and its samples each). The samples
-//! have a count, then the line u8 and three numbers (f32) each. Counts are variable-length.
+//! Little endian: version u8, router u64, sequence u64; the workers (count, then key u64 and its samples each). The
+//! samples have a count, then the line u8 and three numbers (f32) each. Counts are variable-length.
 
 use routing::{CostLine, CostSample};
 

@@ -115,8 +115,8 @@ impl WorkerGauges {
         limited
     }
 
-    /// Returns whether a held request might find room that it did not have before: there is less in flight, or the first
-    /// held request is gone and was not sent to the worker.
+    /// Returns whether a held request might find room that it did not have before: there is less in flight, or the
+    /// first held request is gone and was not sent to the worker.
     pub(crate) fn gives_room_since(&self, before: &Self) -> bool {
         let less = |at: usize| self.totals[at] < before.totals[at];
         let is_gone = self.first_order() > before.first_order() && self.totals[0] <= before.totals[0];

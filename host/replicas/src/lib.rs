@@ -1,8 +1,8 @@
 //! State shared by the routers of one fleet, as values and pure functions.
 //!
-//! Each router publishes absolute totals of its own requests at each worker ([`LoadPublisher`]). The others add them up
-//! ([`Peers`]) into the loads that policies read (`routing::OtherLoads`). A lost message heals with the next one, because
-//! nothing is counted by events. Ages come from the senders' monotonic clocks, so wall clocks play no part.
+//! Each router publishes absolute totals of its own requests at each worker ([`LoadPublisher`]). The others add them
+//! up ([`Peers`]) into the loads that policies read (`routing::OtherLoads`). A lost message heals with the next one,
+//! because nothing is counted by events. Ages come from the senders' monotonic clocks, so wall clocks play no part.
 //!
 //! Nothing here reads a clock, opens a socket or makes a thread. The design is in `host/adr/0033-replicas.md`.
 

@@ -1,11 +1,11 @@
 //! Message with a router's gauges: all of them, or those that changed.
 //!
-//! Little endian: version u8, kind u8, router u64, table u32, sequence u64, milliseconds of the sender's monotonic clock
-//! u64; the pools (count, then key u64, the queued requests and the use of the two budgets each); the workers (count,
-//! then rows). A row of a full message begins with the worker's key. A row of a delta begins with its distance to the
-//! row before, in the order of the full message with the same table. Then follow five totals, a mask of the classes
-//! with held requests, and where it has one, the order of the first (f64) and two numbers for each class.
-//! Counts and totals are variable-length.
+//! Little endian: version u8, kind u8, router u64, table u32, sequence u64, milliseconds of the sender's monotonic
+//! clock u64; the pools (count, then key u64, the queued requests and the use of the two budgets each); the workers
+//! (count, then rows). A row of a full message begins with the worker's key. A row of a delta begins with its
+//! distance to the row before, in the order of the full message with the same table. Then follow five totals, a mask
+//! of the classes with held requests, and where it has one, the order of the first (f64) and two numbers for each
+//! class. Counts and totals are variable-length.
 
 use routing::{BudgetUse, HELD_CLASSES};
 

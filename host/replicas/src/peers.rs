@@ -199,8 +199,8 @@ impl Peers {
         self.counts.refused += 1;
     }
 
-    /// Records a hello. Other runs of that name fade after a shorter silence: a router that died and restarted has a new
-    /// id and its old name.
+    /// Records a hello. Other runs of that name fade after a shorter silence: a router that died and restarted has a
+    /// new id and its old name.
     pub fn hello(&mut self, now_ms: u64, router: RouterId, hello: HelloMessage) {
         if self.admit(router) {
             for (other, peer) in &mut self.peers {

@@ -310,8 +310,8 @@ impl RequestTrace {
         }
     }
 
-    /// Returns whether the trace is exported although it was not sampled: the request failed, was sent twice, was placed
-    /// by the fallback, or was slow.
+    /// Returns whether the trace is exported although it was not sampled: the request failed, was sent twice, was
+    /// placed by the fallback, or was slow.
     #[must_use]
     pub fn is_remarkable(&self, slow: Option<Duration>) -> bool {
         let is_slow = slow.is_some_and(|slow| self.end.ttft.is_some_and(|ttft| ttft > slow));

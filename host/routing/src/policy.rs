@@ -194,8 +194,9 @@ pub trait DecisionQueries: Send + Sync {
         0
     }
 
-    /// Returns two numbers for each candidate, in row order: how many other held requests of no lower class wait for it,
-    /// and the work there of those that go before this one. In its class and tenant, those have at most so much work.
+    /// Returns two numbers for each candidate, in row order: how many other held requests of no lower class wait for
+    /// it, and the work there of those that go before this one. In its class and tenant, those have at most so much
+    /// work.
     fn ahead(&self, most: &[u32]) -> Vec<u32> {
         Vec::new()
     }

@@ -66,8 +66,8 @@ impl<'b> Budget<'b> {
         self.take(bytes as u64 / 8)
     }
 
-    /// Spends the cost of the slow path: at least `LONG_WAY` steps a byte, and more for long texts, since all of the text
-    /// may be one word.
+    /// Spends the cost of the slow path: at least `LONG_WAY` steps a byte, and more for long texts, since all of the
+    /// text may be one word.
     pub(crate) fn long_way(&mut self, bytes: usize) -> Result<(), EncodeError> {
         let bytes = bytes.max(1) as u64;
         self.take(bytes * u64::from(bytes.ilog2() + 1).max(LONG_WAY))

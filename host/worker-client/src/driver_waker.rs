@@ -1,8 +1,8 @@
 //! Waker of a connection's driver: it wakes the task of the request, but not for what that task itself takes.
 //!
-//! The task of a request drives its connection and takes the frames of the body. Taking one wakes the driver, which waits
-//! for room in the channel between them. The task polls the driver next anyway, so this wake-up would only poll the whole
-//! request once more for each frame.
+//! The task of a request drives its connection and takes the frames of the body. Taking one wakes the driver, which
+//! waits for room in the channel between them. The task polls the driver next anyway, so this wake-up would only poll
+//! the whole request once more for each frame.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -22,8 +22,8 @@ pub enum PageError {
 }
 
 impl ConnectionPool {
-    /// Fetches a page of at most `longest` bytes, whatever its status. `timeouts.first_byte` is also the timeout for each
-    /// part of the body.
+    /// Fetches a page of at most `longest` bytes, whatever its status. `timeouts.first_byte` is also the timeout for
+    /// each part of the body.
     ///
     /// # Errors
     /// [`PageError`]. No status is an error.

@@ -122,7 +122,8 @@ impl Drop for HeldPermit {
         let limit = &self.limit;
         limit.in_use.fetch_sub(1, Ordering::SeqCst);
         let most = limit.most.load(Ordering::SeqCst);
-        // A request that begins or ends in the moment of a first limit may not be counted: free permits never exceed it.
+        // A request that begins or ends in the moment of a first limit may not be counted: free permits never exceed
+        // it.
         if most != UNLIMITED && !limit.take_surplus() && limit.permits.available_permits() < most {
             limit.permits.add_permits(1);
         }

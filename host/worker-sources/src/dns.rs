@@ -32,7 +32,8 @@ pub(crate) async fn addresses(
     };
     // The resolver's own order of the two families hides a failure of the IPv4 query.
     let mut found = of_family(LookupIpStrategy::Ipv4Only).await?;
-    // Also without the name: with a search list, NXDOMAIN is of the last name only, and another may have IPv6 addresses.
+    // Also without the name: with a search list, NXDOMAIN is of the last name only, and another may have IPv6
+    // addresses.
     if found
         .as_ref()
         .map_or_else(NetError::is_no_records_found, Vec::is_empty)

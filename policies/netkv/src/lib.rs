@@ -1,8 +1,8 @@
 //! Policy: the decode worker with the least transfer, wait and first token, by its distance in the network (NetKV).
 //!
 //! `cost(p, d) = transfer(p, d) + wait(d) + token(d)`, in milliseconds. The paper takes the prefill worker from a
-//! scheduler that knows caches and loads; here that is the price of `cache-aware`. README.md defines the terms and lists
-//! the differences from the paper.
+//! scheduler that knows caches and loads; here that is the price of `cache-aware`. README.md defines the terms and
+//! lists the differences from the paper.
 
 mod network;
 

@@ -1,6 +1,9 @@
 //! Policy: the worker or pair with the least priced time to first token, and one queue in the router, shortest first.
 //!
-//! `own(w) = (Q - p + H + (x + u) * (1 + k + held) + (1 + stall * (decoding + 2 * recent)) * u + d * decoding) / speed`.
+//! ```text
+//! own(w) = (Q - p + H + (x + u) * (1 + k + held)
+//!           + (1 + stall * (decoding + 2 * recent)) * u + d * decoding) / speed
+//! ```
 //!
 //! `u` are the tokens that the worker has to compute: those that it neither holds nor fetches. Q is its queued work,
 //! `p` the part of its running prompt that is taken as computed, H the work held for it ahead of this request, `k` and
@@ -134,7 +137,8 @@ impl TtftQueue {
         Lanes::select(is_long, long, price(load.decoding))
     }
 
-    /// Returns the recent prompts of the workers. Without a price of stalls or workers that write answers there are none.
+    /// Returns the recent prompts of the workers. Without a price of stalls or workers that write answers there are
+    /// none.
     fn recent(&self, call: &Call<'_>, host: &impl Host) -> RecentPrompts {
         let writes = || call.row_pairs().any(|rows| self.workers.of(&rows).writes().any());
         if self.stall_price > 0.0 && writes() {
@@ -145,8 +149,8 @@ impl TtftQueue {
     }
 }
 
-/// Adds the cost of workers on which the request would miss its target. It is cold, so that the compiler does not compute
-/// it for all.
+/// Adds the cost of workers on which the request would miss its target. It is cold, so that the compiler does not
+/// compute it for all.
 #[cold]
 fn late_cost(cost: Lanes, slack_ms: Lanes) -> Lanes {
     let zero = Lanes::from(0.0);

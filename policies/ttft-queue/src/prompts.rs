@@ -46,8 +46,8 @@ impl<N: Number> WorkerNumbers<N> {
 }
 
 impl WorkerNumbers<f64> {
-    /// Returns true if the prompt is short and only a long one runs there: it shares the last step of the long one, which
-    /// otherwise has room left. A step of its own would stall the answer of the long one.
+    /// Returns true if the prompt is short and only a long one runs there: it shares the last step of the long one,
+    /// which otherwise has room left. A step of its own would stall the answer of the long one.
     pub(crate) fn shares_step(&self, uncached: f64) -> bool {
         uncached < SHORT_TOKENS && self.prompts() <= 1.0 && self.running() > LONG_TOKENS
     }

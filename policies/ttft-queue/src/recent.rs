@@ -1,8 +1,8 @@
 //! Prompts sent lately to each worker that writes answers. Their answers are young: a stall is a large part of a short
 //! one's time, and the policy does not know which of them are short.
 //!
-//! The state of the router has one value with an entry for each worker: its id, the number of prompts, which halves every
-//! 1.94 s, and the time of that number. Two decisions at once may lose one of two prompts.
+//! The state of the router has one value with an entry for each worker: its id, the number of prompts, which halves
+//! every 1.94 s, and the time of that number. Two decisions at once may lose one of two prompts.
 
 use conductor_policy_sdk::{Host, Row, WorkerId};
 

@@ -9,8 +9,8 @@ const DISPATCH_MS: [f64; 2] = [20.0, 500.0];
 /// The usual dispatch of a worker that is not measured, in milliseconds.
 const USUAL_DISPATCH_MS: f64 = 50.0;
 
-/// Steps of answers for which a worker may have prompts queued besides: a prompt that comes after a step has begun waits
-/// for its end, and with one prompt at a time the worker would lose a step for each.
+/// Steps of answers for which a worker may have prompts queued besides: a prompt that comes after a step has begun
+/// waits for its end, and with one prompt at a time the worker would lose a step for each.
 const STEPS_AHEAD: f64 = 3.0;
 
 /// Columns of the times.

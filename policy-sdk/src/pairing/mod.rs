@@ -319,7 +319,8 @@ impl CheapestPrefill {
     }
 }
 
-/// Returns the lesser number; the other one if one is NaN. It takes fewer instructions than `f64::min` does in WebAssembly.
+/// Returns the lesser number; the other one if one is NaN. It takes fewer instructions than `f64::min` does in
+/// WebAssembly.
 fn least(a: f64, b: f64) -> f64 {
     if b < a || a.is_nan() { b } else { a }
 }

@@ -72,8 +72,8 @@ fn whole(bencher: Bencher<'_, '_>, candidates: usize, keeps: bool) {
     bencher.bench_local(place);
 }
 
-/// Measures calls with consecutive numbers, after the first calls, which create the instance and its memory. If they were
-/// timed, the bench would take every call for slow.
+/// Measures calls with consecutive numbers, after the first calls, which create the instance and its memory. If they
+/// were timed, the bench would take every call for slow.
 fn measure<T>(bencher: Bencher<'_, '_>, call: impl Fn(u64) -> T) {
     (1..=1000).for_each(|seq| drop(call(seq)));
     let mut seq = 0;

@@ -1,5 +1,5 @@
-//! Scripted servers of sources of workers, for tests: a DNS server, an `http_sd` server, and an API server of Kubernetes
-//! with lists, watches and their failures.
+//! Scripted servers of sources of workers, for tests: a DNS server, an `http_sd` server, and an API server of
+//! Kubernetes with lists, watches and their failures.
 //!
 //! Each binds a port of its own on this machine, and answers on threads that end with the process.
 

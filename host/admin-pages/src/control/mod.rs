@@ -1,5 +1,5 @@
-//! Control interface between the admin pages and the reload thread: commands with their answers, and the reports that the
-//! thread keeps for the pages.
+//! Control interface between the admin pages and the reload thread: commands with their answers, and the reports that
+//! the thread keeps for the pages.
 
 mod answers;
 mod command;

@@ -1,5 +1,5 @@
-//! `POST /admin/index/lookup`: how much of a prompt each worker holds, and on which tier. The prompt is in no log, in no
-//! answer and in no cache of the router.
+//! `POST /admin/index/lookup`: how much of a prompt each worker holds, and on which tier. The prompt is in no log, in
+//! no answer and in no cache of the router.
 
 use std::collections::BTreeMap;
 

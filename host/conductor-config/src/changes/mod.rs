@@ -159,8 +159,8 @@ fn routes(was: &[RouteConfig], is: &[RouteConfig]) -> (NameChanges, Vec<String>)
     (names, splits)
 }
 
-/// NameChanges routes by their match and their pool. Routes with the same match are numbered from the second on. The value of
-/// a header may be a key, so that only its name is shown.
+/// Returns the routes with titles of their match and pool. Routes with the same match are numbered from the second
+/// on. The value of a header may be a key, so that only its name is shown.
 fn titled(routes: &[RouteConfig]) -> Vec<(String, &RouteConfig)> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut title = |route: &RouteConfig| {

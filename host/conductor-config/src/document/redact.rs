@@ -193,8 +193,8 @@ pub(crate) fn without_user(address: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns `true` for a text that has a URL with a user (and so maybe a password), or with a secret in its query. An `@`
-/// anywhere counts, because a password may have the characters that end an authority.
+/// Returns `true` for a text that has a URL with a user (and so maybe a password), or with a secret in its query. An
+/// `@` anywhere counts, because a password may have the characters that end an authority.
 fn has_secret_url(text: &str) -> bool {
     text.split("://").skip(1).any(|rest| {
         let url = rest.split(' ').next().unwrap_or_default();

@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 /// Arguments of `block-hashes`.
 #[derive(Debug, Args)]
 pub struct BlockHashesArgs {
-    /// Hash algorithm: vLLM's --prefix-caching-hash-algo, rfc1527 (rolling XXH3), or xxh64 (Mooncake's first conductors).
+    /// Hash algorithm: vLLM's --prefix-caching-hash-algo, rfc1527 (rolling XXH3), or xxh64 (Mooncake's first
+    /// conductors).
     #[arg(long, value_enum)]
     pub scheme: HashScheme,
 

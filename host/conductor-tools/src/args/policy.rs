@@ -22,11 +22,11 @@ pub struct PolicyArgs {
 pub enum PolicyCommand {
     /// Create a policy project: a folder with a small policy that builds.
     New(NewArgs),
-    /// Build a component from a policy's folder or a core module, and check it. An existing component is replaced only if the check
-    /// passes.
+    /// Build a component from a policy's folder or a core module, and check it. An existing component is replaced
+    /// only if the check passes.
     Build(BuildArgs),
-    /// Check a policy with built-in scenarios, ordinary and hostile. Exit codes: 0 if it passes, 1 if it fails one, rejects a request
-    /// of an idle fleet or cannot be loaded, 2 if it cannot be read.
+    /// Check a policy with built-in scenarios, ordinary and hostile. Exit codes: 0 if it passes, 1 if it fails one,
+    /// rejects a request of an idle fleet or cannot be loaded, 2 if it cannot be read.
     Check(PolicyCheckArgs),
     /// Benchmark decisions by the number of candidates, compared with built-in policies and the native fallback.
     Bench(SubjectArgs),
@@ -36,15 +36,16 @@ pub enum PolicyCommand {
     Features(FeaturesArgs),
     /// List the built-in policies, or those of a folder.
     List(ListArgs),
-    /// Replay a decision log with a policy. Its own decisions are compared bit for bit, with exit code 1 if one differs; its choice is
-    /// compared with the decisions of other policies.
+    /// Replay a decision log with a policy. Its own decisions are compared bit for bit, with exit code 1 if one
+    /// differs; its choice is compared with the decisions of other policies.
     Replay(ReplayArgs),
     /// Show the policies of a running router: versions, results, and the active version.
     Status(StatusArgs),
-    /// Roll a policy of a running router back to its previous version. The current file is ignored until it changes or the policy is
-    /// resumed; without `policy-state` and `[replicas]` also until the router restarts.
+    /// Roll a policy of a running router back to its previous version. The current file is ignored until it changes
+    /// or the policy is resumed; without `policy-state` and `[replicas]` also until the router restarts.
     Rollback(ChangePolicyArgs),
-    /// Check a component, copy it into the policy folder of a running router, and run it as a shadow or a canary of a route.
+    /// Check a component, copy it into the policy folder of a running router, and run it as a shadow or a canary of a
+    /// route.
     Deploy(Box<DeployArgs>),
     /// Promote a shadow or a canary of a running router to the policy of its route.
     Promote(PromoteArgs),

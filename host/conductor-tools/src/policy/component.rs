@@ -16,8 +16,8 @@ use local_files::{NewFileAccess, ReplaceError, regular_file, replace_file};
 use policy_store::MAX_COMPONENT;
 use policy_store::builtin;
 
-/// Replaces a component as a whole, or creates it. It keeps mode and owner of the file that it replaces, if the user may
-/// give files away.
+/// Replaces a component as a whole, or creates it. It keeps mode and owner of the file that it replaces, if the user
+/// may give files away.
 ///
 /// # Errors
 /// [`ReplaceError`]. The former file stays then.

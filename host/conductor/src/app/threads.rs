@@ -1,5 +1,5 @@
-//! Threads of a router besides those that serve: reload, index maintenance, the writer of policy state, and the exchange
-//! with other routers.
+//! Threads of a router besides those that serve: reload, index maintenance, the writer of policy state, and the
+//! exchange with other routers.
 
 use std::io;
 use std::sync::Arc;

@@ -19,8 +19,8 @@ use operator_tools::args::{
 
 /// A router for fleets of LLM inference servers whose scheduling policies are WebAssembly components.
 ///
-/// Without arguments it serves the `conductor.toml` of the working directory. Without that file it runs `conductor demo`: a router over
-/// four mock engines, with commands to try.
+/// Without arguments it serves the `conductor.toml` of the working directory. Without that file it runs `conductor
+/// demo`: a router over four mock engines, with commands to try.
 #[derive(Debug, Parser)]
 #[command(
     name = "conductor",
@@ -49,19 +49,22 @@ pub enum Command {
     Check(Box<CheckArgs>),
     /// Write an annotated configuration for workers, after querying them for models, engine and KV events.
     ///
-    /// Exit codes: 0 if every worker was reached, 1 if one was not (the file is written anyway), 2 if it cannot be written.
+    /// Exit codes: 0 if every worker was reached, 1 if one was not (the file is written anyway), 2 if it cannot be
+    /// written.
     Init(InitArgs),
     /// Translate a command line or a file of another router: prints the TOML, and on stderr what has no equivalent.
     ///
-    /// `conductor import --from vllm-router -- --worker-urls http://a:8000 --policy cache_aware` translates a command line, and
-    /// `conductor import --from llm-d FILE` the YAML of the endpoint picker. Without --from, FILE is the JSON of Mooncake's old
-    /// conductor: CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE have the meaning of the old conductor; CONDUCTOR_SEED and NONE_HASH are
-    /// ignored. `conductor serve` without a configuration imports and runs the file in CONDUCTOR_CONFIG_PATH.
+    /// `conductor import --from vllm-router -- --worker-urls http://a:8000 --policy cache_aware` translates a command
+    /// line, and `conductor import --from llm-d FILE` the YAML of the endpoint picker. Without --from, FILE is the
+    /// JSON of Mooncake's old conductor: CONDUCTOR_LOG_LEVEL and CONDUCTOR_BLOCK_SIZE have the meaning of the old
+    /// conductor; CONDUCTOR_SEED and NONE_HASH are ignored. `conductor serve` without a configuration imports and
+    /// runs the file in CONDUCTOR_CONFIG_PATH.
     ///
-    /// Exit codes: 0 if the printed file is valid, 1 if it has mistakes (they are on stderr), 2 if the words are not of that router.
+    /// Exit codes: 0 if the printed file is valid, 1 if it has mistakes (they are on stderr), 2 if the words are not
+    /// of that router.
     Import(ImportArgs),
-    /// Print the hash of each block of a prompt, to compare a hash profile with an engine's. The prompt is a JSON array of token ids
-    /// on standard input.
+    /// Print the hash of each block of a prompt, to compare a hash profile with an engine's. The prompt is a JSON
+    /// array of token ids on standard input.
     BlockHashes(BlockHashesArgs),
     /// Run the router over a fleet of mock engines in this process: no GPU, no files.
     Demo(DemoArgs),
@@ -102,7 +105,8 @@ pub enum Command {
     /// The flags of Mooncake's older proxies. `conductor` and `conductor serve` take them too.
     #[command(hide = true)]
     Mooncake(Box<ServeArgs>),
-    /// Compile a component from standard input to machine code on standard output, within limits. The router runs it as a child process.
+    /// Compile a component from standard input to machine code on standard output, within limits. The router runs it
+    /// as a child process.
     #[command(hide = true)]
     CompilePolicy(CompilePolicyArgs),
 }
@@ -150,7 +154,8 @@ pub struct ServeArgs {
     #[arg(long, short, value_name = "FILE", conflicts_with = FLEET_GROUP)]
     pub config: Option<PathBuf>,
 
-    /// Log level: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs. Overrides `level` of [log], after reloads too.
+    /// Log level: off, error, warn, info, debug or trace, or TARGET=LEVEL pairs. Overrides `level` of [log], after
+    /// reloads too.
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     pub log_level: Option<String>,
 
@@ -305,12 +310,13 @@ pub struct DemoArgs {
     #[arg(long)]
     pub compare: bool,
 
-    /// Check the simulator against the demo fleet: record it at 60 % and 90 % of its capacity into logs in this folder, simulate them,
-    /// and compare the times to first token. The exit code is 1 if one differs by over 10 %.
+    /// Check the simulator against the demo fleet: record it at 60 % and 90 % of its capacity into logs in this
+    /// folder, simulate them, and compare the times to first token. The exit code is 1 if one differs by over 10 %.
     #[arg(long, value_name = "FOLDER", conflicts_with = "compare")]
     pub validate: Option<PathBuf>,
 
-    /// Speed of the mock engines with --validate, from 0.1 to 1000. Slower ones depend less on the speed of the machine.
+    /// Speed of the mock engines with --validate, from 0.1 to 1000. Slower ones depend less on the speed of the
+    /// machine.
     #[arg(
         long,
         value_name = "FACTOR",

@@ -46,8 +46,8 @@ pub enum NoCluster {
     },
 }
 
-/// Returns the sources of a configuration, or [`NoCluster`] for those that need a cluster around the router. `keys` were
-/// read for it.
+/// Returns the sources of a configuration, or [`NoCluster`] for those that need a cluster around the router. `keys`
+/// were read for it.
 pub(crate) fn source_specs(
     config: &Config,
     keys: &Keys,

@@ -40,8 +40,8 @@ pub(super) fn config(listen: SocketAddr, admin: SocketAddr, fleet: &[MockEngine]
     )
 }
 
-/// Returns the configuration of the demo: besides the above an admin key, a recorded log, a canary and a shadow, so that
-/// every page of the dashboard has data.
+/// Returns the configuration of the demo: besides the above an admin key, a recorded log, a canary and a shadow, so
+/// that every page of the dashboard has data.
 pub(super) fn demo_config(listen: SocketAddr, admin: SocketAddr, fleet: &[MockEngine]) -> String {
     let policy = builtin::DEFAULT;
     format!(

@@ -1,5 +1,5 @@
-//! `conductor demo --validate`: the simulator against the demo fleet. Each load is recorded, simulated from its log, and
-//! the times to first token are compared.
+//! `conductor demo --validate`: the simulator against the demo fleet. Each load is recorded, simulated from its log,
+//! and the times to first token are compared.
 
 use std::convert::Infallible;
 use std::io::{self, Write};

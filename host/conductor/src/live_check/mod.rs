@@ -29,8 +29,8 @@ struct JsonReport<'a> {
     live: Option<&'a LiveReport>,
 }
 
-/// Prints the outcome of the offline check, whose text is `offline`, and of the live one. A configuration with errors is
-/// not live checked: no router runs it.
+/// Prints the outcome of the offline check, whose text is `offline`, and of the live one. A configuration with errors
+/// is not live checked: no router runs it.
 ///
 /// # Errors
 /// If the resources of the configuration cannot be read any more, or standard output cannot be written.
@@ -93,8 +93,8 @@ async fn query_sources(
     (checks, workers)
 }
 
-/// Reads a configuration without errors, and the resources that it names. Keys that are not in this environment are left
-/// out: the offline check warns of them, and workers and sources that need one answer 401.
+/// Reads a configuration without errors, and the resources that it names. Keys that are not in this environment are
+/// left out: the offline check warns of them, and workers and sources that need one answer 401.
 fn read_named(source: &ConfigSource) -> Result<(Config, ExternalResources)> {
     let text = source.read()?;
     let config = reload::read(source, &text)?.config;

@@ -51,8 +51,8 @@ impl Reloader {
             .note(kind, ChangeCause::Api, generation, done.message());
     }
 
-    /// Reports the overlays and, in the same step, those that the active file or the sources have ended. `None` keeps the
-    /// latter as reported before.
+    /// Reports the overlays and, in the same step, those that the active file or the sources have ended. `None` keeps
+    /// the latter as reported before.
     pub(super) fn report_overlays(&self, ended: Option<&[Ended]>) {
         let overlays = self.active.overlays.report();
         self.metrics.overlays(&overlays);

@@ -106,7 +106,8 @@ impl Reloader {
         outcome::of_text(commit)
     }
 
-    /// Hot swap: activates new policy versions under the unchanged configuration. Returns the policies with new versions.
+    /// Hot swap: activates new policy versions under the unchanged configuration. Returns the policies with new
+    /// versions.
     pub(super) fn swap_policies(&mut self, prepared: Prepared) -> Vec<String> {
         let is_fresh = |component: &str| {
             let twin = policy_store::shadow_name(component);

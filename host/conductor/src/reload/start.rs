@@ -1,7 +1,8 @@
 //! Start: the first reload, of a router without pools and routes.
 //!
-//! Its plan runs the steps of every plan, and its commit is that of every reload. [`Reloader::plan_start`] holds the only
-//! differences of the plan, [`Reloader::commit_start`] those of the reports. `app/sockets.rs` binds the first sockets.
+//! Its plan runs the steps of every plan, and its commit is that of every reload. [`Reloader::plan_start`] holds the
+//! only differences of the plan, [`Reloader::commit_start`] those of the reports. `app/sockets.rs` binds the first
+//! sockets.
 
 use admin_views::ChangeKind;
 use observability::error_chain;

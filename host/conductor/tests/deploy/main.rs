@@ -356,7 +356,8 @@ async fn a_promotion_survives_a_restart_and_ends_where_the_file_changes_the_rout
     );
 }
 
-/// Starts a router that promotes `mine`, then one with each of the files. Returns the policy that each has on its route.
+/// Starts a router that promotes `mine`, then one with each of the files. Returns the policy that each has on its
+/// route.
 async fn policies_after_promotion(state: &Path, promoted: &str, files: &[&str]) -> Vec<Value> {
     let router = TestRouter::start(promoted).await.unwrap();
     let (status, answer) = change(&router, "promote", &json!({})).await;

@@ -1,4 +1,5 @@
-//! Policies of the same bytes in a decision log: each decision has the name, the parameters and the version of its policy.
+//! Policies of the same bytes in a decision log: each decision has the name, the parameters and the version of its
+//! policy.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -8,7 +8,8 @@
 //! spends the share 1/((k+1)(k+2)) of it. These shares add up to 1, so the probability of ever calling an equal canary
 //! worse stays below the configured one (an alpha-spending sequence; Lan and DeMets, Biometrika 70, 1983).
 //!
-//! The samples of other routers count as the own ones ([`Evidence::set_others`]). A look of one router is a look of all.
+//! The samples of other routers count as the own ones ([`Evidence::set_others`]). A look of one router is a look of
+//! all.
 //!
 //! A canary without any successful response is found earlier: after a number of consecutive failures, if the control's
 //! results since the first of them make chance improbable, and several sessions failed ([`FailureStreak`]).

@@ -1,11 +1,11 @@
 //! Recovery state machine of one publisher: the order of messages, replay requests, and resets.
 //!
-//! Pure: messages, connection changes and the time are inputs, [`RecoveryAction`]s are outputs. It handles
-//! neither sockets nor events. It relies on these properties (vLLM 0.32, SGLang 0.5.23 and their predecessors). Numbers increase
-//! by one from 0 within one run of the publisher. A replay from `n` delivers the messages that the publisher still has
-//! from `n` on, in order, then an end. Nothing indicates that the start is already dropped, or that the publisher is
-//! another one. Therefore a replay always starts at the last known message: receiving that very message proves that
-//! nothing was lost and that the publisher is the same.
+//! Pure: messages, connection changes and the time are inputs, [`RecoveryAction`]s are outputs. It handles neither
+//! sockets nor events. It relies on these properties (vLLM 0.32, SGLang 0.5.23 and their predecessors). Numbers
+//! increase by one from 0 within one run of the publisher. A replay from `n` delivers the messages that the publisher
+//! still has from `n` on, in order, then an end. Nothing indicates that the start is already dropped, or that the
+//! publisher is another one. Therefore a replay always starts at the last known message: receiving that very message
+//! proves that nothing was lost and that the publisher is the same.
 //!
 //! A new connection needs the same proof. Messages sent in between are lost, and a restarted publisher may happen to
 //! continue with the very next number. Without a replay socket there is no proof, and the known state is reset.
@@ -15,8 +15,8 @@
 //! that never answers would otherwise stall the feed again and again. The first batch of a rebuild resets the state;
 //! whatever the rebuild does not deliver of it is requested again.
 //!
-//! A replay that exceeds a limit exceeds it again while the publisher has the batch, and a rebuild would reset the state
-//! and restore less of it. So no rebuild is retried until the publisher connects again or restarts.
+//! A replay that exceeds a limit exceeds it again while the publisher has the batch, and a rebuild would reset the
+//! state and restore less of it. So no rebuild is retried until the publisher connects again or restarts.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -45,8 +45,8 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 /// Action to execute; actions are executed in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecoveryAction<P> {
-    /// Deliver the payload of the message with this number. [`FeedRecovery::emptied`] is called afterwards if it empties
-    /// caches and no reset follows.
+    /// Deliver the payload of the message with this number. [`FeedRecovery::emptied`] is called afterwards if it
+    /// empties caches and no reset follows.
     Apply(u64, P),
     /// Reset the delivered state.
     Reset(ResetReason),

@@ -1,9 +1,10 @@
 //! Speculative inserts: blocks predicted at a worker because a request was just sent there.
 //!
 //! For workers without events, predictions are all that the index has. They are kept in two generations. A request's
-//! blocks go into the current one. Ageing drops the previous generation and makes the current one previous. A block is
-//! therefore predicted for one to two ages after its last request. The generations age early once the current one has
-//! half of the worker's capacity, or would exceed the capacity. Blocks of a prompt beyond the capacity are not predicted.
+//! blocks go into the current one. Ageing drops the previous generation and makes the current one previous. A block
+//! is therefore predicted for one to two ages after its last request. The generations age early once the current one
+//! has half of the worker's capacity, or would exceed the capacity. Blocks of a prompt beyond the capacity are not
+//! predicted.
 //!
 //! A long prompt is inserted in parts, and other changes come between them. A part continues at the last block of the
 //! one before, if that is still predicted. Else it begins at the prompt's first block.
@@ -184,8 +185,8 @@ impl IndexCore {
         is_it.then_some(place)
     }
 
-    /// Adds blocks with these contents to a lane, after the block `before`. Returns the last of them; `None` if there is
-    /// no room for all.
+    /// Adds blocks with these contents to a lane, after the block `before`. Returns the last of them; `None` if there
+    /// is no room for all.
     fn expect_part(
         &mut self,
         lane: LaneId,

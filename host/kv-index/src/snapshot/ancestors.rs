@@ -1,7 +1,7 @@
 //! Ancestors of held blocks that the cache does not hold itself.
 //!
-//! A cache may hold blocks after a gap: their parents were evicted, and other caches hold them. Without the blocks of the
-//! gap, the importing index would not find the place of the held ones, and would create them a second time.
+//! A cache may hold blocks after a gap: their parents were evicted, and other caches hold them. Without the blocks of
+//! the gap, the importing index would not find the place of the held ones, and would create them a second time.
 
 use std::collections::HashSet;
 

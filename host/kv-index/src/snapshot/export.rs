@@ -42,8 +42,8 @@ impl CacheExport {
         }
     }
 
-    /// Begins a search for ancestors, or a further one for theirs. Returns `false` if none is needed. It reads the whole
-    /// snapshot, so call it without the lock.
+    /// Begins a search for ancestors, or a further one for theirs. Returns `false` if none is needed. It reads the
+    /// whole snapshot, so call it without the lock.
     pub(crate) fn search(&mut self) -> bool {
         let next = |snapshot| AncestorSearch::new(snapshot, self.search.as_ref());
         self.search = self.snapshot.as_ref().and_then(next);

@@ -17,8 +17,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 /// Assumed block size of an engine that does not report one.
 const USUAL_BLOCK: u32 = 16;
-/// Number of blocks that make an engine suspect, beside one for each request: the last tokens of a prompt fill no block,
-/// and nothing is published of them.
+/// Number of blocks that make an engine suspect, beside one for each request: the last tokens of a prompt fill no
+/// block, and nothing is published of them.
 const SUSPECT_BLOCKS: f64 = 8.0;
 
 /// Counters of engines with silent feeds.

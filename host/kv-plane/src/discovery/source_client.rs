@@ -115,8 +115,8 @@ impl SourceClient {
         Self
     }
 
-    /// Queries the worker at `url`, `http://host:port` or `https://host:port`. An engine has one of the pages; the first
-    /// with a source counts. `tls` and `authorization` are those of its pool.
+    /// Queries the worker at `url`, `http://host:port` or `https://host:port`. An engine has one of the pages; the
+    /// first with a source counts. `tls` and `authorization` are those of its pool.
     pub async fn event_sources(
         &self,
         url: &str,

@@ -17,15 +17,20 @@ const FORMER_DIALECT: &str = "mooncake";
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Instead of a file", group = ArgGroup::new(FLEET_GROUP).multiple(true))]
 pub struct FleetArgs {
-    /// Worker for prefill and decode; may be given several times. `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`; Conductor queries the worker for absent endpoints.
+    /// Worker for prefill and decode; may be given several times.
+    /// `URL[,kv-events=tcp://HOST:PORT][,kv-replay=tcp://HOST:PORT]`; Conductor queries the worker for absent
+    /// endpoints.
     #[arg(long, value_name = "URL", num_args = 1.., group = FLEET_GROUP)]
     pub worker: Vec<String>,
 
-    /// Workers for prefill and decode, with or without separate prefill and decode workers. Port and key as with `--prefill`.
+    /// Workers for prefill and decode, with or without separate prefill and decode workers. Port and key as with
+    /// `--prefill`.
     #[arg(long, value_name = "URL", num_args = 1.., group = FLEET_GROUP)]
     pub mixed: Vec<String>,
 
-    /// Prefill workers. Each may be followed by the port of its bootstrap server or `none` [default: 8998]. With them, the router listens on port 8000 by default, and sends `OPENAI_API_KEY` of the environment to the workers.
+    /// Prefill workers. Each may be followed by the port of its bootstrap server or `none` [default: 8998]. With
+    /// them, the router listens on port 8000 by default, and sends `OPENAI_API_KEY` of the environment to the
+    /// workers.
     #[arg(long, value_names = ["URL", "BOOTSTRAP_PORT"], num_args = 1.., group = FLEET_GROUP)]
     pub prefill: Vec<String>,
 
@@ -49,7 +54,8 @@ pub struct FleetArgs {
     #[arg(long, value_name = "NAME", alias = "decode_policy", requires = FLEET_GROUP)]
     pub decode_policy: Option<String>,
 
-    /// Address to listen on [default: 127.0.0.1:8080; with prefill, decode or mixed workers 127.0.0.1:8000]. The admin listener has the next port of 127.0.0.1 that no worker of the flags has.
+    /// Address to listen on [default: 127.0.0.1:8080; with prefill, decode or mixed workers 127.0.0.1:8000]. The
+    /// admin listener has the next port of 127.0.0.1 that no worker of the flags has.
     #[arg(long, value_name = "ADDR", requires = FLEET_GROUP)]
     pub listen: Option<SocketAddr>,
 

@@ -43,8 +43,8 @@ fn with_login(site: &NatsSite, router: u64, password: &str) -> NatsOptions {
     }
 }
 
-/// Waits until a store with these options has failed for this reason. The store may not be connected, nor may a bus until
-/// then, which is started before.
+/// Waits until a store with these options has failed for this reason. The store may not be connected, nor may a bus
+/// until then, which is started before.
 async fn is_refused(options: &NatsOptions, reason: &str) {
     let mut bus = NatsBus::start(options, RouterId(3)).await.unwrap();
     let mut agreed = NatsStore::start(options, one_copy()).await.unwrap();

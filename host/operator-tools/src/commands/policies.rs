@@ -120,8 +120,8 @@ fn change(
     })
 }
 
-/// Returns whether a router refused a change, and nothing was changed: a proxy before it may have failed while the change
-/// goes on, and its fleet may have changed without it.
+/// Returns whether a router refused a change, and nothing was changed: a proxy before it may have failed while the
+/// change goes on, and its fleet may have changed without it.
 fn has_no_effect(answer: &RouterAnswer) -> bool {
     match &answer.page {
         Err(RemoteError::Refused { status, page, .. }) => {

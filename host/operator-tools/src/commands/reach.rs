@@ -92,8 +92,8 @@ impl RouterReach {
     }
 }
 
-/// Returns whether a router refuses the key, and thus every attempt. A router that starts, and a proxy before it, refuse
-/// otherwise for a while.
+/// Returns whether a router refuses the key, and thus every attempt. A router that starts, and a proxy before it,
+/// refuse otherwise for a while.
 fn is_for_good(error: &RemoteError) -> bool {
     const OF_KEYS: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
     matches!(error, RemoteError::Refused { status, .. } if OF_KEYS.contains(status))

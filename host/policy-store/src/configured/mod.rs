@@ -66,8 +66,8 @@ impl<'a> PolicyFiles<'a> {
         }
     }
 
-    /// Returns the component of a configured policy. `None` for a pipeline, and for a file of the policy folder if there
-    /// is no folder: such a policy is unavailable.
+    /// Returns the component of a configured policy. `None` for a pipeline, and for a file of the policy folder if
+    /// there is no folder: such a policy is unavailable.
     fn configured(&self, policy: &PolicyConfig) -> Option<WantedPolicy> {
         let source = match &policy.source {
             ConfiguredSource::Builtin(name) => PolicySource::Builtin(name.clone()),

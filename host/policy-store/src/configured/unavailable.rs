@@ -98,8 +98,8 @@ fn diagnostic(
     Diagnostic::new(Code::PolicyUnavailable, place, message, Some(help))
 }
 
-/// Returns the number of the first route that has the policy by a runtime override. `None` if the file names the policy:
-/// then it has a position there.
+/// Returns the number of the first route that has the policy by a runtime override. `None` if the file names the
+/// policy: then it has a position there.
 fn overridden_route(config: &Config, policy: &PolicyConfig) -> Option<usize> {
     if policy.source_at != Mark::beginning() {
         return None;

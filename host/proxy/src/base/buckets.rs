@@ -1,7 +1,7 @@
 //! Histograms of the request path, with the bounds of their buckets.
 //!
-//! The bounds of latencies are those of vLLM where it has such a histogram: quantiles of the router and of an engine can
-//! then be compared.
+//! The bounds of latencies are those of vLLM where it has such a histogram: quantiles of the router and of an engine
+//! can then be compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// State of one pool or route in the active snapshot, kept over all snapshots. It is read before and after a wait, and a
-/// pool's also where no worker is left.
+/// State of one pool or route in the active snapshot, kept over all snapshots. It is read before and after a wait,
+/// and a pool's also where no worker is left.
 #[derive(Debug)]
 pub(crate) struct CurrentState<T>(Mutex<Weak<T>>);
 

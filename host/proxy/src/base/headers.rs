@@ -49,7 +49,8 @@ pub(crate) fn for_worker(headers: &mut HeaderMap) {
     headers.remove(CONTENT_LENGTH);
 }
 
-/// Works as [`for_worker`], but keeps a `Content-Length` that is right for a body of this length: another is not written.
+/// Works as [`for_worker`], but keeps a `Content-Length` that is right for a body of this length: another is not
+/// written.
 pub(crate) fn for_worker_with(headers: &mut HeaderMap, length: usize) {
     strip_connection(headers);
     if !worker_client::states_length(headers, length) {

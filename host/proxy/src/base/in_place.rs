@@ -1,8 +1,8 @@
 //! Values made where they lie on the heap.
 //!
-//! `Box::new` makes a value on the stack and copies it. The futures and states of a request are large, and a future that
-//! was not polled yet is little more than its arguments. Here nothing can fail between the allocation and the value, so
-//! the compiler writes the parts alone.
+//! `Box::new` makes a value on the stack and copies it. The futures and states of a request are large, and a future
+//! that was not polled yet is little more than its arguments. Here nothing can fail between the allocation and the
+//! value, so the compiler writes the parts alone.
 
 use std::pin::Pin;
 

@@ -12,7 +12,8 @@ const LONGEST: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestId<'a>(pub(crate) &'a HeaderValue);
 
-/// Id of a request that came without one. As the owner of a header value it takes one allocation, and none for each clone.
+/// Id of a request that came without one. As the owner of a header value it takes one allocation, and none for each
+/// clone.
 #[derive(Debug, Default)]
 pub(crate) struct MadeId {
     text: [u8; LONGEST_MADE],

@@ -1,4 +1,5 @@
-//! Observer of the server's decisions: metrics of the calls, the record of a request, and the log of faults and circuits.
+//! Observer of the server's decisions: metrics of the calls, the record of a request, and the log of faults and
+//! circuits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,5 +1,5 @@
-//! Pool of one request. A request that waits while its pool changes moves to the pool's present workers, unless its state
-//! names members of the earlier pool, the two pools split requests differently, or only the later one isolates
+//! Pool of one request. A request that waits while its pool changes moves to the pool's present workers, unless its
+//! state names members of the earlier pool, the two pools split requests differently, or only the later one isolates
 //! prefixes.
 
 use std::sync::{Arc, OnceLock};
@@ -54,9 +54,9 @@ impl RequestPool {
         true
     }
 
-    /// Returns the pool's state in the active snapshot, if it is another one that can take the request over. The request
-    /// was prepared for the pool's way to split requests, so that must be the same. A request without its tenant's salt
-    /// must not share the prefixes of a pool that isolates them.
+    /// Returns the pool's state in the active snapshot, if it is another one that can take the request over. The
+    /// request was prepared for the pool's way to split requests, so that must be the same. A request without its
+    /// tenant's salt must not share the prefixes of a pool that isolates them.
     fn successor(&self) -> Option<Arc<PoolState>> {
         let (before, next) = (&self.state, self.state.current.get()?);
         let split = |state: &PoolState| state.pd.as_ref().map(|pd| (pd.spec.dialect, pd.spec.alone));

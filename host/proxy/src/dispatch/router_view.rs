@@ -1,4 +1,5 @@
-//! View of the server for decisions: a pool's members with their health, its queue, the request, and the route's policies.
+//! View of the server for decisions: a pool's members with their health, its queue, the request, and the route's
+//! policies.
 
 use std::cell::LazyCell;
 use std::convert::Infallible;

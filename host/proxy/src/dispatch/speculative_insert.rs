@@ -1,8 +1,8 @@
 //! Speculative insert: once a request is sent, its worker is expected to hold its prompt before the engine's events
 //! confirm it.
 //!
-//! The expectation lasts as long as the pool configures. Where an engine publishes no events, it takes their place. It is
-//! taken back where the worker did not get the prompt: it was not reached, or refused the request.
+//! The expectation lasts as long as the pool configures. Where an engine publishes no events, it takes their place.
+//! It is taken back where the worker did not get the prompt: it was not reached, or refused the request.
 
 use kv_index::Prediction;
 use routing::WorkerId;

@@ -112,7 +112,8 @@ async fn converse<R: Respond>(
     let opened = OpenedTunnel::default();
     let answer = service_fn(|request| {
         has_head.store(true, Ordering::Relaxed);
-        // Hyper keeps the memory of a polled future as long as the connection lasts; this is freed with the response's head.
+        // Hyper keeps the memory of a polled future as long as the connection lasts; this is freed with the
+        // response's head.
         in_place::pinned(|| respond::call(listener, request, slot, &opened))
     });
     let flags = GuardFlags {

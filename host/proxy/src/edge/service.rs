@@ -246,8 +246,8 @@ impl Service {
     }
 }
 
-/// While memory is short, refuses requests that have a body or open a WebSocket. Probes and requests without a body, such
-/// as preflights, are answered.
+/// While memory is short, refuses requests that have a body or open a WebSocket. Probes and requests without a body,
+/// such as preflights, are answered.
 fn check_memory<B: HttpBody>(request: &Request<B>, memory: &Memory) -> Result<(), Refusal> {
     if !memory.refuses() || connections::is_always_answered(request.uri().path()) {
         return Ok(());

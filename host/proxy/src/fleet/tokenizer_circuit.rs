@@ -13,7 +13,8 @@ const MAX_PAUSE_MS: u64 = 30_000;
 /// Consecutive tries without an answer in time after which a pause begins. One slow answer proves nothing.
 const MOST_UNANSWERED: u32 = 3;
 
-/// Circuit breaker of relaxed atomics. Two concurrent requests may both try a tokenizer after a pause: that is harmless.
+/// Circuit breaker of relaxed atomics. Two concurrent requests may both try a tokenizer after a pause: that is
+/// harmless.
 #[derive(Debug, Default)]
 pub(crate) struct TokenizerCircuit {
     /// End of the pause; 0 while closed.

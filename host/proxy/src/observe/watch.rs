@@ -1,4 +1,5 @@
-//! Observation of one request on its way to a worker: its stage times, its record in the access log, and its notes for a trace.
+//! Observation of one request on its way to a worker: its stage times, its record in the access log, and its notes
+//! for a trace.
 
 use std::time::Instant;
 

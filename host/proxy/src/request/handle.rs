@@ -82,8 +82,8 @@ async fn refuse_client(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body
     refusal
 }
 
-/// Refuses a body. A short rest of it is discarded first: otherwise a client that is still sending may not get to read the
-/// answer.
+/// Refuses a body. A short rest of it is discarded first: otherwise a client that is still sending may not get to
+/// read the answer.
 async fn refuse_body(proxy: &Proxy, refusal: Refusal, head: &RequestHead, body: Incoming) -> Refusal {
     let refusal = proxy.unrouted(head.endpoint.spec().class, refusal);
     let log = || {

@@ -30,7 +30,8 @@ pub(crate) fn salt(tenant: &str, own: Option<&str>) -> String {
     routing::hex(&digest[..SALT_BYTES])
 }
 
-/// Returns the salt of a prompt's lookup in the index: the salt of the request, under SGLang's `extra_key` if it has one.
+/// Returns the salt of a prompt's lookup in the index: the salt of the request, under SGLang's `extra_key` if it has
+/// one.
 ///
 /// SGLang keeps a cache of its own for each extra key and its events do not name the key. So such a prompt matches no
 /// block of an event.

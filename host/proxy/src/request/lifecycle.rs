@@ -98,8 +98,8 @@ impl RequestLifecycle {
         self.reservation = reservation;
     }
 
-    /// Holds the client's reservation as long as this lives. The response was charged when it was made. The tokens of the
-    /// answer are neither counted nor charged, unless [`count_tokens_after`](Self::count_tokens_after) or
+    /// Holds the client's reservation as long as this lives. The response was charged when it was made. The tokens of
+    /// the answer are neither counted nor charged, unless [`count_tokens_after`](Self::count_tokens_after) or
     /// [`charge_part`](Self::charge_part) is called.
     pub(crate) fn hold(&mut self, stay: Option<RateLimitGuard>) {
         self.stay = stay;
@@ -111,8 +111,8 @@ impl RequestLifecycle {
         self.meter.counts_tokens
     }
 
-    /// Counts the tokens of the answer after all, except for the first `before` output tokens, which earlier answers had.
-    /// The others are charged to the client, whose prompt was charged when the response was made.
+    /// Counts the tokens of the answer after all, except for the first `before` output tokens, which earlier answers
+    /// had. The others are charged to the client, whose prompt was charged when the response was made.
     pub(crate) fn count_tokens_after(&mut self, before: u64) {
         self.meter.count_tokens_after(before);
     }

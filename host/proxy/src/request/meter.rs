@@ -35,8 +35,8 @@ pub(crate) struct RequestMeter {
     status: Option<StatusCode>,
     stream: StreamMeasure,
     output_tokens: u64,
-    /// `false` for a request whose worker computes nothing: the times and tokens of its answer are not counted, unless it
-    /// has tokens of a response that no earlier answer had.
+    /// `false` for a request whose worker computes nothing: the times and tokens of its answer are not counted,
+    /// unless it has tokens of a response that no earlier answer had.
     pub(crate) counts_tokens: bool,
     /// Output tokens of the response that earlier answers had.
     tokens_before: u64,

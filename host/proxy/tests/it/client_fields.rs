@@ -1,4 +1,5 @@
-//! Tests of the fields and headers that clients set: rights to set them, salts of their tenants, and what policies read.
+//! Tests of the fields and headers that clients set: rights to set them, salts of their tenants, and what policies
+//! read.
 
 use std::sync::{Arc, Mutex};
 

@@ -116,8 +116,8 @@ impl AgreedHandle {
         Arc::clone(&self.lock().view)
     }
 
-    /// Proposes a decision. The bytes of its policies are stored before it, by their SHA-256. Other decisions do not wait
-    /// for them.
+    /// Proposes a decision. The bytes of its policies are stored before it, by their SHA-256. Other decisions do not
+    /// wait for them.
     pub fn propose(
         &self,
         key: AgreedKey,

@@ -1,8 +1,8 @@
 //! Agreement of the routers of a fleet: its task, and its handle for the rest of the router.
 //!
-//! [`AgreementTask::run`] is its only task. It writes proposals and reports to the store, and follows its changes. The
-//! reload thread and the pages read the [`AgreedView`] and propose decisions by the [`AgreedHandle`]: they never wait for
-//! the store.
+//! [`AgreementTask::run`] is its only task. It writes proposals and reports to the store, and follows its changes.
+//! The reload thread and the pages read the [`AgreedView`] and propose decisions by the [`AgreedHandle`]: they never
+//! wait for the store.
 
 mod fetches;
 mod handle;

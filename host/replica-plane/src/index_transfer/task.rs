@@ -19,8 +19,8 @@ use crate::report::{ReplicaReport, ReplicaReports};
 
 /// Interval of looks at the feeds, while this router starts.
 const TICK: Duration = Duration::from_millis(20);
-/// Most time between two looks that counts as waiting. In a longer pause the router was stalled, and could hear no other
-/// one.
+/// Most time between two looks that counts as waiting. In a longer pause the router was stalled, and could hear no
+/// other one.
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
 /// Longest time to read the contents of a feed.
 const EXPORT: Duration = Duration::from_secs(2);

@@ -2,9 +2,10 @@
 //!
 //! Little endian: version u8; number and fingerprint of the last message, number of the oldest one (u64 each); the
 //! caches (count, then rank u16 and the cache). A cache has its block size and its groups (number, attention u8 with
-//! the window's tokens, block size), its ambiguous names (count, then u64 each), then its chains. A chain has the parent's hash (a byte for none, or the byte 1 and
-//! u64), its hashes (count, then u64 each) and its holds: tier u8, group, start, names (count, then u64 each), further
-//! names (count, then place and u64 each). All counts, sizes and places are variable-length.
+//! the window's tokens, block size), its ambiguous names (count, then u64 each), then its chains. A chain has the
+//! parent's hash (a byte for none, or the byte 1 and u64), its hashes (count, then u64 each) and its holds: tier u8,
+//! group, start, names (count, then u64 each), further names (count, then place and u64 each). All counts, sizes and
+//! places are variable-length.
 
 use kv_index::{
     CacheSnapshot, MOST_CHAIN_BLOCKS, MOST_SNAPSHOT_AMBIGUOUS, MOST_SNAPSHOT_GROUPS, SnapshotChain,

@@ -5,8 +5,8 @@
 //!
 //! A message is little endian: version u8, kind u8, number of the transfer u64, feed u64. A request goes on with the
 //! hashes of fleet and configuration (u64 each), the oldest message that the requesting router has (u64, the highest
-//! number for none) and the number of the part (u32). A part goes on with its number and the number of parts (u32 each),
-//! then its bytes. A refusal goes on with its reason (u8).
+//! number for none) and the number of the part (u32). A part goes on with its number and the number of parts (u32
+//! each), then its bytes. A refusal goes on with its reason (u8).
 
 mod contents;
 mod error;

@@ -2,8 +2,8 @@
 //!
 //! A counter has an absolute total that only its router changes. Receivers take the difference to the total that they
 //! knew, so a lost, late or repeated message changes nothing once a later one has come. A total whose beginning the
-//! receiver did not see is no evidence of recent use: then the counter's level is taken over instead. The same holds for
-//! a total whose growth took longer than the time between two messages, or that comes late.
+//! receiver did not see is no evidence of recent use: then the counter's level is taken over instead. The same holds
+//! for a total whose growth took longer than the time between two messages, or that comes late.
 
 mod message;
 mod peers;

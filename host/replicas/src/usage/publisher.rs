@@ -37,8 +37,8 @@ pub struct UsagePublisher {
     sent: HashMap<UsageKey, SentRow>,
     /// Rows that were last sent up to this message are repeated.
     resend_up_to: u64,
-    /// Time of the next message that is sent even if it has no rows, and at which gauges that no longer exist are sent as
-    /// 0 and counters that no longer exist are dropped.
+    /// Time of the next message that is sent even if it has no rows, and at which gauges that no longer exist are
+    /// sent as 0 and counters that no longer exist are dropped.
     beat_at_ms: u64,
 }
 
@@ -84,8 +84,8 @@ impl UsagePublisher {
         self.resend_up_to = self.sequence;
     }
 
-    /// Returns the message for these readings, at least one a second; `None` if nothing changed and nothing is repeated.
-    /// Rows without room go into the next message.
+    /// Returns the message for these readings, at least one a second; `None` if nothing changed and nothing is
+    /// repeated. Rows without room go into the next message.
     pub fn message(
         &mut self,
         now_ms: u64,
@@ -126,8 +126,8 @@ impl UsagePublisher {
         })
     }
 
-    /// Appends rows of 0 for the gauges that were not read, as far as there is room: their last value would count at the
-    /// other routers for good.
+    /// Appends rows of 0 for the gauges that were not read, as far as there is room: their last value would count at
+    /// the other routers for good.
     fn end_gauges(&mut self, now_ms: u64, sequence: u64, rows: &mut Vec<UsageRow>) {
         let unread = self
             .sent

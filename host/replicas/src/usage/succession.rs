@@ -1,8 +1,8 @@
 //! Succession of one router's messages: what one means depends on whether it follows the one before without a break.
 //!
-//! Counters that grew over a longer time must not be charged at once: meanwhile the limit was refilled. After a gap, and
-//! in a backlog that is delivered at once, counters therefore begin with their levels. Only the sender's clock and the
-//! own one are compared with themselves.
+//! Counters that grew over a longer time must not be charged at once: meanwhile the limit was refilled. After a gap,
+//! and in a backlog that is delivered at once, counters therefore begin with their levels. Only the sender's clock
+//! and the own one are compared with themselves.
 
 /// Milliseconds by which messages of a backlog become faster, at least.
 const DRAIN_MS: i64 = 20;

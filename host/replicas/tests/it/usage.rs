@@ -333,8 +333,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is lost, late, repeated or out of order: once each router's newest message has come, the sums are those of
-    /// all use since the receiver heard the router first.
+    /// Whatever is lost, late, repeated or out of order: once each router's newest message has come, the sums are
+    /// those of all use since the receiver heard the router first.
     #[test]
     fn usage_sums_converge_after_lost_and_late_messages(steps in prop::collection::vec(step(), 0..120)) {
         let mut senders: Vec<Sender> = (1..=ROUTERS as u64).map(Sender::new).collect();

@@ -52,8 +52,8 @@ impl CapacityEvent {
         Self::new(Some(worker), WHOLE)
     }
 
-    /// Returns the event of capacity that another router freed at one worker. Only requests that wait for that worker are
-    /// decided again: all routers receive the event at once, and must not send a request each.
+    /// Returns the event of capacity that another router freed at one worker. Only requests that wait for that worker
+    /// are decided again: all routers receive the event at once, and must not send a request each.
     #[must_use]
     pub const fn elsewhere_at(worker: WorkerId) -> Self {
         let aimed = WakeBudget {
@@ -160,8 +160,8 @@ impl CapacityEvent {
     }
 }
 
-/// Pace of the decisions about requests that wait for another worker than the one with freed capacity. They rarely end a
-/// wait, and a pool that frees capacity thousands of times a second would spend its time on them.
+/// Pace of the decisions about requests that wait for another worker than the one with freed capacity. They rarely
+/// end a wait, and a pool that frees capacity thousands of times a second would spend its time on them.
 #[derive(Debug, Default)]
 pub struct ElsewherePace {
     /// Time from which an event has budget for them.

@@ -59,8 +59,8 @@ impl RankedQueue {
 }
 
 impl Class {
-    /// Adds a request to the tenant's queue at that level of service. Returns the tenant, always by the same `Arc` while
-    /// the queue exists, and whether the queue is a new one.
+    /// Adds a request to the tenant's queue at that level of service. Returns the tenant, always by the same `Arc`
+    /// while the queue exists, and whether the queue is a new one.
     fn insert(&mut self, number: u64, one: &Waiting, level: f64) -> (Arc<str>, bool) {
         self.numbers.insert(number);
         match self.queues.entry(Arc::clone(&one.tenant)) {

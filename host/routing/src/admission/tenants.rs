@@ -143,7 +143,8 @@ impl Tenants {
         (name, level)
     }
 
-    /// Corrects the charge by the difference to a request's true size. Returns the tenant's service if it has a counter.
+    /// Corrects the charge by the difference to a request's true size. Returns the tenant's service if it has a
+    /// counter.
     pub(super) fn correct(&mut self, tenant: &Arc<str>, share: f64) -> Option<f64> {
         if !share.is_finite() {
             return None;
@@ -186,7 +187,8 @@ impl Tenants {
         Some(level)
     }
 
-    /// Adds the counter of a tenant that has none, from the virtual time on, with its first charge. Returns its service.
+    /// Adds the counter of a tenant that has none, from the virtual time on, with its first charge. Returns its
+    /// service.
     fn insert(&mut self, tenant: &Arc<str>, share: f64) -> f64 {
         let counter = TenantCounter {
             level: self.floor + share,

@@ -58,8 +58,8 @@ impl CostReading {
         predict(&self.transfer, &[1.0, thousands(prompt.into())])
     }
 
-    /// Returns the milliseconds between tokens with so many requests decoding that hold so many prompt tokens; NaN while
-    /// unknown.
+    /// Returns the milliseconds between tokens with so many requests decoding that hold so many prompt tokens; NaN
+    /// while unknown.
     #[must_use]
     #[inline]
     pub fn tbt_ms(&self, decoding: u32, resident: u64) -> f64 {

@@ -1,4 +1,5 @@
-//! Weighing of numbers and scores: the candidates left, the sum of each, and the choice. It has no reference to policies.
+//! Weighing of numbers and scores: the candidates left, the sum of each, and the choice. It has no reference to
+//! policies.
 
 use super::PipelineError;
 use super::filter::{self, ColumnFilter};
@@ -103,7 +104,8 @@ impl Weigher {
         })
     }
 
-    /// Decides. `call_scorer` fills in the scores of a scorer, by its place among them, and returns whether it gave any.
+    /// Decides. `call_scorer` fills in the scores of a scorer, by its place among them, and returns whether it gave
+    /// any.
     pub fn weigh(
         &self,
         input: &DecisionInput<'_>,

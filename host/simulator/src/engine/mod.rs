@@ -3,9 +3,9 @@
 //! `cluster.rs` is the entry point. It has the workers, the links between them (`link.rs`), and the time of each
 //! worker's next event (`due_tree.rs`).
 //!
-//! A worker (`worker/`) runs one step after the other. `worker/plan.rs` composes a step of prompts (`prefill.rs`, in the
-//! order of `order.rs`) and of answers (`decode.rs`, with the times between tokens of `gaps.rs`). `step.rs` computes the
-//! time of a step. `cache.rs` is the worker's cache, in the order of last use that `recency.rs` keeps.
+//! A worker (`worker/`) runs one step after the other. `worker/plan.rs` composes a step of prompts (`prefill.rs`, in
+//! the order of `order.rs`) and of answers (`decode.rs`, with the times between tokens of `gaps.rs`). `step.rs`
+//! computes the time of a step. `cache.rs` is the worker's cache, in the order of last use that `recency.rs` keeps.
 //!
 //! The module draws no random numbers and has no policies.
 

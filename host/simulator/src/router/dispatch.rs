@@ -146,8 +146,8 @@ impl Router {
         self.state.backlogs[worker].remove(number, now_us);
     }
 
-    /// Returns the load leases of a request. Its attempt counts as failed at the worker `failed`, and as abandoned at the
-    /// others.
+    /// Returns the load leases of a request. Its attempt counts as failed at the worker `failed`, and as abandoned at
+    /// the others.
     pub(super) fn give_back(&mut self, now_us: u64, number: usize, failed: Option<usize>) {
         let Some(booking) = self.bookings.remove(&number) else {
             return;

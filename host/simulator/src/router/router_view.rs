@@ -230,8 +230,8 @@ impl RequestView for RouterView<'_> {
         }
     }
 
-    /// Returns the values of the request. A trace does not record the longest answer, the priority and the target of its
-    /// requests: [`UNKNOWN_NUMBERS`](crate::UNKNOWN_NUMBERS).
+    /// Returns the values of the request. A trace does not record the longest answer, the priority and the target of
+    /// its requests: [`UNKNOWN_NUMBERS`](crate::UNKNOWN_NUMBERS).
     fn values(&self) -> RequestValues {
         let tokens = self.placed.request.prompt_tokens;
         RequestValues {

@@ -13,8 +13,8 @@ pub struct SharingSpec {
     pub queue: bool,
     /// Set if samples of the workers' costs are shared.
     pub costs: bool,
-    /// Set if each router expects the prompts of the others where and when those do, without a delay: at a pair's decode
-    /// worker once its prompt is computed. No server does that: it shows the highest gain that it could have.
+    /// Set if each router expects the prompts of the others where and when those do, without a delay: at a pair's
+    /// decode worker once its prompt is computed. No server does that: it shows the highest gain that it could have.
     pub expected: bool,
     /// Times at which routers are cut off from the bus.
     pub cuts: Vec<BusCut>,

@@ -2,8 +2,8 @@
 //!
 //! One JSON object a line: `timestamp` in milliseconds, `input_length` and `output_length` in tokens, `hash_ids` with
 //! one id for each 512 tokens of the prompt, the last of which may be part of a block. An id stands for the whole
-//! prompt up to the end of its block. Beyond the schema the numbers `session_id` and `tenant_id` are read where they are
-//! there. Other fields are ignored.
+//! prompt up to the end of its block. Beyond the schema the numbers `session_id` and `tenant_id` are read where they
+//! are there. Other fields are ignored.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

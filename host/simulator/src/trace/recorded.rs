@@ -190,7 +190,8 @@ fn grown_blocks(recorded: &[RecordedRequest], block_tokens: u32) -> Vec<Box<[u64
     grown
 }
 
-/// Returns for each request the last one of its session that had ended when it arrived: its client had read that answer.
+/// Returns for each request the last one of its session that had ended when it arrived: its client had read that
+/// answer.
 fn after_answers(recorded: &[RecordedRequest]) -> Vec<Option<AfterAnswer>> {
     let mut sessions: HashMap<u64, SessionAnswers> = HashMap::new();
     let after = recorded.iter().enumerate().map(|(number, request)| {

@@ -1,5 +1,5 @@
-//! Shipped policies without WebAssembly, so that their published figures are checked in a moment. What they query besides
-//! their numbers is not known here, but for chance.
+//! Shipped policies without WebAssembly, so that their published figures are checked in a moment. What they query
+//! besides their numbers is not known here, but for chance.
 
 use std::cell::Cell;
 use std::fmt;

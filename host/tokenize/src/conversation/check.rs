@@ -10,8 +10,8 @@ use crate::model::Model;
 
 impl Model {
     /// Renders a chat whole and compares its tokens with those of its continued conversation. After a difference, no
-    /// conversation of the template is continued. Returns `true` if the tokens are equal; `None` if the template refuses
-    /// the chat.
+    /// conversation of the template is continued. Returns `true` if the tokens are equal; `None` if the template
+    /// refuses the chat.
     ///
     /// # Errors
     /// [`EncodeError`] if the tokenizer fails or the budget is used up.

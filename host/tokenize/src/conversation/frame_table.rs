@@ -96,8 +96,8 @@ impl<F> FrameTable<F> {
         true
     }
 
-    /// Adds a frame, in the place of the least recently used one if there is no room. Returns the one that is `same`, if
-    /// another thread has added it first.
+    /// Adds a frame, in the place of the least recently used one if there is no room. Returns the one that is `same`,
+    /// if another thread has added it first.
     pub(super) fn add(
         &self,
         frame: F,

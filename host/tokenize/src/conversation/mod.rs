@@ -4,8 +4,8 @@
 //! found by the raw bytes of the messages (`key.rs`). Only the messages after it are rendered, behind a short context
 //! that stands for the known ones (`frame.rs`), and only their text is tokenized.
 //!
-//! That is valid if the rendering of a message does not depend on messages far from it. Probes decide it when a model is
-//! loaded (`probe.rs`). A sample of the continued conversations is rendered whole and compared
+//! That is valid if the rendering of a message does not depend on messages far from it. Probes decide it when a model
+//! is loaded (`probe.rs`). A sample of the continued conversations is rendered whole and compared
 //! ([`Model::check_chat`](crate::Model::check_chat)): a difference ends it for the template. ADR 0038 has the reasons
 //! (`host/adr/0038-conversation-chain.md`).
 

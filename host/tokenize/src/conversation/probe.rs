@@ -119,8 +119,8 @@ fn message(role: &str, content: &str) -> String {
     format!(r#"{{"role":"{role}","content":{text}"}}"#)
 }
 
-/// Returns the texts that change the rendering of other messages when the leading message has them. The frames are those
-/// of the roles that lead.
+/// Returns the texts that change the rendering of other messages when the leading message has them. The frames are
+/// those of the roles that lead.
 pub(super) fn lead_markers(model: &Model, frames: &[&Frame], literals: &[String]) -> Vec<String> {
     let changes_in = |frame: &Frame, content: &str| {
         let lead = frame.lead().map(|role| message(role, content));

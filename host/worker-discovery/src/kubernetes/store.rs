@@ -189,8 +189,8 @@ impl KubeStore {
         }
     }
 
-    /// Returns the workers of all objects. Slices of IPv6 addresses count only without one of IPv4 addresses: a pod of a
-    /// dual-stack Service has both, and is one worker.
+    /// Returns the workers of all objects. Slices of IPv6 addresses count only without one of IPv4 addresses: a pod
+    /// of a dual-stack Service has both, and is one worker.
     ///
     /// # Errors
     /// [`AnswerError`].

@@ -23,8 +23,9 @@ pub(crate) const CACHE_TOKENS: u64 = 3_000_000;
 // `--log` takes all words that follow: policies go before it.
 #[command(override_usage = "conductor simulate [POLICY]... [OPTIONS]")]
 pub struct SimulateArgs {
-    /// Policies: files or names of built-in ones [default: all built-in ones that place requests]. Parameters may follow as JSON:
-    /// `cache-aware={"backlog-price":0.5}`. With --log, the recorded policy comes first, and is the default.
+    /// Policies: files or names of built-in ones [default: all built-in ones that place requests]. Parameters may
+    /// follow as JSON: `cache-aware={"backlog-price":0.5}`. With --log, the recorded policy comes first, and is the
+    /// default.
     #[arg(value_name = "POLICY")]
     pub policies: Vec<String>,
 
@@ -32,8 +33,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "mix")]
     pub trace: Option<PathBuf>,
 
-    /// Decision log of a router, for its requests, workers and costs. Give several files in the order of writing. The log needs
-    /// `prompt-blocks` in `[record]`.
+    /// Decision log of a router, for its requests, workers and costs. Give several files in the order of writing. The
+    /// log needs `prompt-blocks` in `[record]`.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trace", "mix"])]
     pub log: Vec<PathBuf>,
 
@@ -61,8 +62,8 @@ pub struct SimulateArgs {
     #[arg(long, requires = "trace")]
     pub spread: bool,
 
-    /// Divide the sessions over so many tenants, the n-th with a weight of 1/n, for the figures of fairness. Requests of a trace
-    /// without sessions are grouped by their prompts' beginnings.
+    /// Divide the sessions over so many tenants, the n-th with a weight of 1/n, for the figures of fairness. Requests
+    /// of a trace without sessions are grouped by their prompts' beginnings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000))]
     pub tenants: Option<u32>,
 
@@ -70,8 +71,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=0xFFFF_FFFF))]
     pub seed: u64,
 
-    /// Number of runs with consecutive seeds, from --seed on. Each generates other requests of a mix; the requests of a trace are the
-    /// same. The results are means with 95 % confidence intervals.
+    /// Number of runs with consecutive seeds, from --seed on. Each generates other requests of a mix; the requests of
+    /// a trace are the same. The results are means with 95 % confidence intervals.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub seeds: u32,
 
@@ -91,8 +92,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "MS", default_value_t = 100.0)]
     pub tbt_limit_ms: f64,
 
-    /// Print the times to first token by prompt length and by turn, the shares of requests within a range of times, the refusals by
-    /// reason and the fairness over tenants. JSON and pages always have them.
+    /// Print the times to first token by prompt length and by turn, the shares of requests within a range of times,
+    /// the refusals by reason and the fairness over tenants. JSON and pages always have them.
     #[arg(long)]
     pub breakdown: bool,
 
@@ -130,8 +131,8 @@ pub struct SimulatedClusterArgs {
     #[arg(long, conflicts_with = "log")]
     pub prefill_only: bool,
 
-    /// Capacity of a worker's device cache, in tokens. Decode workers have none. With --profile log, running requests have as much
-    /// room, or that of the default where nothing is cached.
+    /// Capacity of a worker's device cache, in tokens. Decode workers have none. With --profile log, running requests
+    /// have as much room, or that of the default where nothing is cached.
     #[arg(long, value_name = "TOKENS", default_value_t = CACHE_TOKENS, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000_000))]
     pub cache_tokens: u64,
 
@@ -143,8 +144,8 @@ pub struct SimulatedClusterArgs {
     #[arg(long, value_name = "TOKENS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000_000))]
     pub disk_cache_tokens: u64,
 
-    /// Cost profile: `paper` (LLaMA3-70B on 8 A800, of Mooncake's paper), `mocker` (Dynamo's), `log` (fitted to --log, and then the
-    /// default), or a file with a fitted profile.
+    /// Cost profile: `paper` (LLaMA3-70B on 8 A800, of Mooncake's paper), `mocker` (Dynamo's), `log` (fitted to
+    /// --log, and then the default), or a file with a fitted profile.
     #[arg(
         long,
         value_name = "PROFILE",
@@ -153,13 +154,13 @@ pub struct SimulatedClusterArgs {
     )]
     pub profile: ProfileName,
 
-    /// Speed of each worker relative to the profile, decode workers last; those of a log in the order of the router's pool [default:
-    /// 1 each].
+    /// Speed of each worker relative to the profile, decode workers last; those of a log in the order of the router's
+    /// pool [default: 1 each].
     #[arg(long, value_name = "FACTORS", value_delimiter = ',')]
     pub worker_speeds: Vec<f64>,
 
-    /// Limit of tokens of a worker's step (chunked prefill); 0: whole prompts one after the other, while decoding waits [default: 8192
-    /// without --decode, otherwise 0].
+    /// Limit of tokens of a worker's step (chunked prefill); 0: whole prompts one after the other, while decoding
+    /// waits [default: 8192 without --decode, otherwise 0].
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     pub chunk_tokens: Option<u32>,
 
@@ -171,17 +172,18 @@ pub struct SimulatedClusterArgs {
     #[arg(long, value_name = "ORDER", value_enum, default_value_t = OrderKind::Fifo)]
     pub order: OrderKind,
 
-    /// Fetch of cached prefixes from other workers: `off`, `cheapest`, or a factor by which the other worker's prefix must be longer
-    /// than the worker's own.
+    /// Fetch of cached prefixes from other workers: `off`, `cheapest`, or a factor by which the other worker's prefix
+    /// must be longer than the worker's own.
     #[arg(long, value_name = "RULE", default_value = "off")]
     pub fetch: Fetch,
 
-    /// Decode workers refuse a computed prompt if their steps would take longer than --tbt-limit-ms. Its prefill is lost.
+    /// Decode workers refuse a computed prompt if their steps would take longer than --tbt-limit-ms. Its prefill is
+    /// lost.
     #[arg(long)]
     pub decode_refuses: bool,
 
-    /// Failure of a worker as WORKER@FROM-TO or WORKER@FROM, in seconds after the first arrival: `3@600-900` or `3@600`. Workers count
-    /// from 0 in the order of --worker-speeds. May be given several times.
+    /// Failure of a worker as WORKER@FROM-TO or WORKER@FROM, in seconds after the first arrival: `3@600-900` or
+    /// `3@600`. Workers count from 0 in the order of --worker-speeds. May be given several times.
     #[arg(long = "fail", value_name = "WORKER@S[-S]")]
     #[serde(rename = "fail")]
     pub failures: Vec<Outage>,
@@ -202,8 +204,8 @@ pub struct SimulatedRouterArgs {
     #[serde(flatten)]
     pub sharing: ShareArgs,
 
-    /// Cost predictions: `learnt` (by the server's models, from the requests of the run), `exact`, or `wrong:SIGMA` (exact, times
-    /// e^N(0, SIGMA) for each request).
+    /// Cost predictions: `learnt` (by the server's models, from the requests of the run), `exact`, or `wrong:SIGMA`
+    /// (exact, times e^N(0, SIGMA) for each request).
     #[arg(long, value_name = "COSTS", default_value = "learnt")]
     pub costs: Costs,
 

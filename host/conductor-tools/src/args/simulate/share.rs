@@ -11,8 +11,9 @@ use serde::{Serialize, Serializer};
 #[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "Router")]
 pub struct ShareArgs {
-    /// Knowledge that routers share: `none`, `loads` (requests in flight at each worker), `queue` (loads, and the requests held for
-    /// each worker), or `all` (loads, queue, and samples of the workers' costs, as the server does).
+    /// Knowledge that routers share: `none`, `loads` (requests in flight at each worker), `queue` (loads, and the
+    /// requests held for each worker), or `all` (loads, queue, and samples of the workers' costs, as the server
+    /// does).
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = ShareKind::None)]
     pub share: ShareKind,
 
@@ -28,8 +29,8 @@ pub struct ShareArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub share_loss: f64,
 
-    /// Expect the prompts of other routers where and when those do: at a pair's decode worker once its prompt is computed. The
-    /// server does not do that: this is the upper bound of its gain.
+    /// Expect the prompts of other routers where and when those do: at a pair's decode worker once its prompt is
+    /// computed. The server does not do that: this is the upper bound of its gain.
     #[arg(long)]
     pub share_expected: bool,
 
@@ -37,14 +38,14 @@ pub struct ShareArgs {
     #[arg(long, value_name = "CHOICE", value_enum, default_value_t = BalanceKind::Turn)]
     pub balance: BalanceKind,
 
-    /// Time without messages as ROUTER@FROM-TO or all@FROM-TO, in seconds after the first arrival: `1@600-900`. Routers count from 0. May
-    /// be given several times.
+    /// Time without messages as ROUTER@FROM-TO or all@FROM-TO, in seconds after the first arrival: `1@600-900`.
+    /// Routers count from 0. May be given several times.
     #[arg(long = "cut", value_name = "ROUTER@S-S")]
     #[serde(rename = "cut")]
     pub cuts: Vec<RouterCut>,
 
-    /// Death of a router as ROUTER@S, in seconds after the first arrival: `1@600`. Its requests are lost, and later ones go to the
-    /// next router. Routers count from 0. May be given several times.
+    /// Death of a router as ROUTER@S, in seconds after the first arrival: `1@600`. Its requests are lost, and later
+    /// ones go to the next router. Routers count from 0. May be given several times.
     #[arg(long = "router-fail", value_name = "ROUTER@S")]
     #[serde(rename = "router-fail")]
     pub deaths: Vec<RouterEnd>,

@@ -1,8 +1,9 @@
 //! `conductor policy deploy`: a policy on its way into service at a running router, step by step.
 //!
-//! `deploy` checks the component, puts it into the policy folder, which the router and this command share, waits until
-//! the router has loaded these very bytes, and then has it tried out. No code goes over HTTP. What a router would refuse
-//! is checked first. If a trial is refused nevertheless, the folder gets its former file back: that of a canary decides.
+//! `deploy` checks the component, puts it into the policy folder, which the router and this command share, waits
+//! until the router has loaded these very bytes, and then has it tried out. No code goes over HTTP. What a router
+//! would refuse is checked first. If a trial is refused nevertheless, the folder gets its former file back: that of a
+//! canary decides.
 
 mod loaded;
 mod placed;

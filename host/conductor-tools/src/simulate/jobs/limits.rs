@@ -3,7 +3,8 @@
 use rustix::process::{Resource, Rlimit, Signal, nice, setrlimit};
 use thiserror::Error;
 
-/// Most private writable memory (`RLIMIT_DATA`), in bytes. The address space of policies' instances is reserved, and does not count.
+/// Most private writable memory (`RLIMIT_DATA`), in bytes. The address space of policies' instances is reserved, and
+/// does not count.
 const MEMORY: u64 = 2 << 30;
 /// Least memory in bytes with which a simulation begins.
 const LEAST: u64 = 128 << 20;

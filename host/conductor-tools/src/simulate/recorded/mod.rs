@@ -100,8 +100,8 @@ impl RecordedTrace {
         Some(Profile::Fitted(self.fit.as_ref()?.profile.clone()))
     }
 
-    /// Returns the log's workers, each with so many blocks in its cache. With `requested`, returns so many workers that do
-    /// everything: the first of them, or copies of them besides.
+    /// Returns the log's workers, each with so many blocks in its cache. With `requested`, returns so many workers
+    /// that do everything: the first of them, or copies of them besides.
     pub(super) fn cluster(&self, requested: Option<u32>, cache_blocks: usize) -> anyhow::Result<ClusterSpec> {
         let mut workers = self.workers.clone();
         if let Some(requested) = requested {

@@ -178,8 +178,8 @@ impl AgreedFollower {
 }
 
 impl Reloader {
-    /// Begins to stage a change by the whole fleet, once this router follows its present decision. Returns the way of the
-    /// change.
+    /// Begins to stage a change by the whole fleet, once this router follows its present decision. Returns the way of
+    /// the change.
     pub(in crate::reload) fn stage_route(
         &mut self,
         change: &RouteChange,

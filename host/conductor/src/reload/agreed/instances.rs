@@ -11,8 +11,8 @@ use serde_json::json;
 use super::AgreedLook;
 use crate::reload::Reloader;
 
-/// Time after which the decision on an instance ends that this router does not have, and no ready one. A source may answer
-/// wrongly for a while, and the others may be away.
+/// Time after which the decision on an instance ends that this router does not have, and no ready one. A source may
+/// answer wrongly for a while, and the others may be away.
 const LOST_AFTER: Duration = Duration::from_mins(10);
 
 /// Instance with a decision that this router does not have.
@@ -36,8 +36,9 @@ impl Reloader {
         }
     }
 
-    /// Proposes the file's states of the instances whose overlays a change of the file has ended: the agreed state before
-    /// is older. An instance that this router lost may be there at the others, and return: its state is proposed later.
+    /// Proposes the file's states of the instances whose overlays a change of the file has ended: the agreed state
+    /// before is older. An instance that this router lost may be there at the others, and return: its state is
+    /// proposed later.
     pub(in crate::reload) fn propose_ended(&mut self, ended: &[Ended]) {
         let file = &self.active.base.config;
         let urls = ended.iter().filter_map(|ended| ended.url_with_new_entry(file));

@@ -207,8 +207,8 @@ impl Reloader {
         Ok((version, objects))
     }
 
-    /// Offers the bytes of followed decisions, once for each opening of the store: it may have lost them, with the routers
-    /// that offered them before.
+    /// Offers the bytes of followed decisions, once for each opening of the store: it may have lost them, with the
+    /// routers that offered them before.
     pub(super) fn keep_objects(&mut self, view: &AgreedView) {
         let Some(agreed) = self
             .agreed

@@ -1,7 +1,7 @@
 //! Change of a route that the fleet stages, and the decision on its next step: pure functions.
 //!
-//! The switch and the give-up are bound to the revision by which they were judged. The store accepts one of them, so the
-//! answer to a change waits for it.
+//! The switch and the give-up are bound to the revision by which they were judged. The store accepts one of them, so
+//! the answer to a change waits for it.
 
 use std::time::{Duration, Instant};
 

@@ -229,8 +229,8 @@ impl Reloader {
         RouteDecision::of(&known.entry).filter(is_followed)
     }
 
-    /// Returns whether the fleet has decided on the route's policies of these overlays, and this router follows that: the
-    /// change was made already, by this or another router.
+    /// Returns whether the fleet has decided on the route's policies of these overlays, and this router follows that:
+    /// the change was made already, by this or another router.
     pub(in crate::reload) fn fleet_has(&self, overlays: &Overlays, route: usize) -> bool {
         let Some(decision) = self.followed_decision(route) else {
             return false;

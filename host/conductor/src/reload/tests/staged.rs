@@ -1,4 +1,5 @@
-//! Changes of a route that this router stages for a fleet, over a store whose entries the test writes for other routers.
+//! Changes of a route that this router stages for a fleet, over a store whose entries the test writes for other
+//! routers.
 
 use std::time::Duration;
 

@@ -86,8 +86,8 @@ pub struct ShadowReport {
     pub disagreements: Vec<Disagreement>,
 }
 
-/// Results of one shadow of one route since its active version, unlike those of the metrics. Kept over snapshots with the
-/// same version.
+/// Results of one shadow of one route since its active version, unlike those of the metrics. Kept over snapshots with
+/// the same version.
 #[derive(Debug)]
 pub(crate) struct ShadowRecord {
     pub(super) label: ShadowLabel,

@@ -173,9 +173,9 @@ impl Rounds {
         }
     }
 
-    /// Follows a new configuration, whose fleet may be another one. The queries of a pool with other settings, or with a
-    /// new name, are due as those of a new worker, however rare the old ones were. A worker that moves between two pools
-    /// that both existed keeps its schedule, unless its new pool has changed, too.
+    /// Follows a new configuration, whose fleet may be another one. The queries of a pool with other settings, or
+    /// with a new name, are due as those of a new worker, however rare the old ones were. A worker that moves between
+    /// two pools that both existed keeps its schedule, unless its new pool has changed, too.
     fn follow(&mut self, fleet: &ActiveFleet) {
         self.generation = Some(fleet.generation);
         let settings = fleet

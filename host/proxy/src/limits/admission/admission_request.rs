@@ -122,8 +122,8 @@ impl AdmissionRequest {
 
 /// Class, tenant and timeout that a request's headers and body state.
 ///
-/// They are read before the headers of the connection are removed: a client's `Connection: x-priority` would remove what a
-/// trusted front set.
+/// They are read before the headers of the connection are removed: a client's `Connection: x-priority` would remove
+/// what a trusted front set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestTerms {
     /// Class of the header, or of the body if the pool reads that. A higher class is served sooner.

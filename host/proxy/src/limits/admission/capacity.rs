@@ -265,8 +265,8 @@ impl Capacity {
         }
     }
 
-    /// Returns the use of the budget without that of the workers that have left the pool, where the limits have room for
-    /// them.
+    /// Returns the use of the budget without that of the workers that have left the pool, where the limits have room
+    /// for them.
     pub(super) fn without_leavers(&self, used: BudgetUse) -> BudgetUse {
         let leavers = self.others.iter().filter(|other| other.has_left());
         let running = self.running_at(leavers, used);

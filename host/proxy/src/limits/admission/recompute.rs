@@ -64,7 +64,8 @@ impl AdmissionController {
             return;
         }
         if self.has_others.load(Ordering::Relaxed) {
-            // The room of a request that ends at a worker out of service is not another worker's: the limit falls first.
+            // The room of a request that ends at a worker out of service is not another worker's: the limit falls
+            // first.
             let capacity = self.capacity();
             self.budget.set_limits(capacity.with_running(self.budget.used()));
         }

@@ -55,8 +55,8 @@ impl AdmissionController {
 
     /// Lets every held request be decided again once, in queue order and one at a time, after a change of policies.
     pub(crate) fn policies_changed(self: &Arc<Self>) {
-        // First: a request that is under evaluation is marked, or sees another number. Only after `MOST_ROUNDS` a change
-        // just before its next wait is found at its policy's time.
+        // First: a request that is under evaluation is marked, or sees another number. Only after `MOST_ROUNDS` a
+        // change just before its next wait is found at its policy's time.
         self.releases.count.fetch_add(1, Ordering::SeqCst);
         if self.len() > 0 {
             self.recompute_if_due();

@@ -1,7 +1,8 @@
 //! Excess of a bucket's debt over that of the other routers.
 //!
-//! Use that comes late is charged to a bucket that was refilled meanwhile, or was full. Its debt is then above that of
-//! the other routers. While those use all that is refilled, it stays there: this router would refuse the client for good.
+//! Use that comes late is charged to a bucket that was refilled meanwhile, or was full. Its debt is then above that
+//! of the other routers. While those use all that is refilled, it stays there: this router would refuse the client
+//! for good.
 
 use std::time::Duration;
 

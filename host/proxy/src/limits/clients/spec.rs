@@ -42,6 +42,7 @@ pub struct ClientLimits {
 pub struct EngineFields {
     /// `priority`: an engine's scheduler serves the request before those of others.
     pub priority: bool,
-    /// `X-data-parallel-rank`, `routed_dp_rank` and `data_parallel_rank`: an engine computes it on that rank, however busy.
+    /// `X-data-parallel-rank`, `routed_dp_rank` and `data_parallel_rank`: an engine computes it on that rank, however
+    /// busy.
     pub rank: bool,
 }

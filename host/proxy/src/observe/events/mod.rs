@@ -2,7 +2,8 @@
 //!
 //! A request leaves a note when it is sent, has its first token and ends ([`LifecycleEvents`]), if any policy
 //! subscribes to it. A router without such policies pays only one atomic load. A note is put into a queue for each
-//! policy that subscribes to its kind (`inbox.rs`). A full queue drops the note and counts it, so that no request waits.
+//! policy that subscribes to its kind (`inbox.rs`). A full queue drops the note and counts it, so that no request
+//! waits.
 //!
 //! One thread of low priority (`thread.rs`) delivers the notes in batches, and calls policies' ticks. Workers come and
 //! go with the snapshots.

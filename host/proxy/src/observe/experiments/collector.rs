@@ -33,8 +33,8 @@ const GAUGES: [ArmGauge; 2] = [
     },
 ];
 
-/// Encodes the gauges of all trials. Of trials with the same pool and title only the first counts: the others receive no
-/// requests.
+/// Encodes the gauges of all trials. Of trials with the same pool and title only the first counts: the others receive
+/// no requests.
 pub(crate) fn encode_trials<'a>(
     encoder: &mut DescriptorEncoder<'_>,
     all: impl Iterator<Item = &'a Trial>,

@@ -12,7 +12,8 @@ pub struct TrialSpec {
     pub canaries: Vec<CanarySpec>,
     /// Stop rule.
     pub rule: StopRule,
-    /// Shadow policies, which are called but decide nothing. They have versions, faults, state and circuits of their own.
+    /// Shadow policies, which are called but decide nothing. They have versions, faults, state and circuits of their
+    /// own.
     pub shadows: Vec<ShadowSpec>,
     /// Share of the requests for which shadows are called, up to 1.
     pub shadow_sample: f64,

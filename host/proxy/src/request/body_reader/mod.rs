@@ -161,8 +161,8 @@ where
     }
 }
 
-/// Reads and discards the rest of a body, so that a client that is still sending gets to read its answer. It waits for a
-/// piece at most for `idle`. In all it reads no more than [`MOST_DISCARDED`], within [`DISCARD_WITHIN`].
+/// Reads and discards the rest of a body, so that a client that is still sending gets to read its answer. It waits
+/// for a piece at most for `idle`. In all it reads no more than [`MOST_DISCARDED`], within [`DISCARD_WITHIN`].
 async fn discard<B>(mut body: B, idle: Duration)
 where
     B: Body<Data = Bytes> + Unpin,

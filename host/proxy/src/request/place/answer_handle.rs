@@ -29,8 +29,8 @@ pub struct AnswerHandle {
     lifecycle: Box<RequestLifecycle>,
     endpoint: Endpoint,
     member: usize,
-    /// `true` if the answer counts as a good one in the worker's health. An answer to a request for a response by its id
-    /// does not.
+    /// `true` if the answer counts as a good one in the worker's health. An answer to a request for a response by its
+    /// id does not.
     is_well: bool,
     /// `true` once the first byte of the body has passed.
     has_begun: bool,

@@ -19,7 +19,8 @@ pub enum SendFailure {
     /// No response head came within this time.
     Timeout(Duration),
     /// The worker answered with a status for which
-    /// [`PlacedHandle::retries_status`](super::PlacedHandle::retries_status) returned `true`. The body was read in full.
+    /// [`PlacedHandle::retries_status`](super::PlacedHandle::retries_status) returned `true`. The body was read in
+    /// full.
     Refused(Box<Response<Bytes>>),
 }
 

@@ -1,9 +1,9 @@
 //! Seam between front ends and placement.
 //!
 //! A head and a body come in. A worker with header changes, or a refusal, goes out, with a handle that is given the
-//! status, the chunks and the end of the answer. HTTP (`request/handle.rs`) uses the parts of the seam: [`ClientArrival`],
-//! [`open`], the placement session, and [`AnswerHandle`]. A front end that sends requests itself, such as Envoy's
-//! external processing, uses [`Place`]. See `host/adr/0030-place-seam.md`.
+//! status, the chunks and the end of the answer. HTTP (`request/handle.rs`) uses the parts of the seam:
+//! [`ClientArrival`], [`open`], the placement session, and [`AnswerHandle`]. A front end that sends requests itself,
+//! such as Envoy's external processing, uses [`Place`]. See `host/adr/0030-place-seam.md`.
 
 mod answer_handle;
 mod arrival;

@@ -114,8 +114,8 @@ impl ResponseLearner {
         self.table.close(self.entry?, is_stated)
     }
 
-    /// Records the output tokens of an answer by the response's id. Returns the number that was counted before; `None` if
-    /// this answer counts none.
+    /// Records the output tokens of an answer by the response's id. Returns the number that was counted before;
+    /// `None` if this answer counts none.
     pub(crate) fn count_by_id(&self, tokens: OutputTokens) -> Option<u64> {
         self.table.count_by_id(self.entry?, tokens)
     }

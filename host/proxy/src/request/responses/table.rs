@@ -146,8 +146,8 @@ impl ResponseTable {
         (!is_stated).then_some(stored.counted_tokens)
     }
 
-    /// Records the output tokens of an answer by the response's id. Returns the number that was counted before; `None` if
-    /// this answer counts none, because the response is unknown or its own answer is still open.
+    /// Records the output tokens of an answer by the response's id. Returns the number that was counted before;
+    /// `None` if this answer counts none, because the response is unknown or its own answer is still open.
     pub(crate) fn count_by_id(&self, entry: ResponseEntry, tokens: OutputTokens) -> Option<u64> {
         let mut shard = self.shard(entry.0);
         let stored = shard.workers.get_mut(&entry.0)?;

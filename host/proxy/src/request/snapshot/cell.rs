@@ -111,8 +111,8 @@ impl Snapshot {
         }
     }
 
-    /// Lets the pools keep count of their requests at workers that move to another pool. Not of those that several pools
-    /// had: their requests are not counted by pool.
+    /// Lets the pools keep count of their requests at workers that move to another pool. Not of those that several
+    /// pools had: their requests are not counted by pool.
     fn note_moved(&self, before: &Self) {
         let mut pools_of: HashMap<WorkerId, usize> = HashMap::new();
         for member in before.pools.iter().flat_map(|pool| &pool.workers.members) {
@@ -144,8 +144,8 @@ impl Snapshot {
         }
     }
 
-    /// Lets the workers drain that the pools of this snapshot no longer have. Nothing takes the place of the workers of a
-    /// pool that is gone itself, so its waiting requests still go there.
+    /// Lets the workers drain that the pools of this snapshot no longer have. Nothing takes the place of the workers
+    /// of a pool that is gone itself, so its waiting requests still go there.
     fn retire_gone(&self, before: &Self) {
         let stays: HashSet<WorkerId> = self.members().map(|member| member.worker.id()).collect();
         let is_here = |pool: &PoolState| self.worker_pools().any(|here| here.name == pool.workers.name);

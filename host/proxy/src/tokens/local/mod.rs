@@ -26,7 +26,8 @@ use crate::tokens::tokenize_request::{PromptSender, PromptTokens, TokenizeReques
 /// Maximum size in bytes of bodies, or of new messages of known conversations, that are rendered and looked up on the
 /// request's own thread.
 const SHORT_BODY: usize = 64 << 10;
-/// Maximum number of messages of chats that are rendered on the request's own thread, unless their conversation is known.
+/// Maximum number of messages of chats that are rendered on the request's own thread, unless their conversation is
+/// known.
 const SHORT_CHAT: usize = 256;
 /// Maximum size in bytes of bodies whose messages are hashed on the request's own thread.
 const HASHED_BODY: usize = 1 << 20;
@@ -34,8 +35,8 @@ const HASHED_BODY: usize = 1 << 20;
 /// spaces, a step took twenty.
 const STEPS_PER_MS: u64 = 100_000;
 
-/// Tokenizes a prompt. Short prompts that are cached or have few new bytes stay on the request's thread, and so do turns
-/// of known conversations. All others go to the thread pool.
+/// Tokenizes a prompt. Short prompts that are cached or have few new bytes stay on the request's thread, and so do
+/// turns of known conversations. All others go to the thread pool.
 pub(super) async fn tokens(
     local: &Local,
     tokenizing: &Tokenizing,

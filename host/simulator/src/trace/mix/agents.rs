@@ -2,8 +2,8 @@
 //! prompt 8,596 tokens, mean answer 182, 59 % of the cache's blocks reused, where others count 55 % in its file; the
 //! file itself is not in the project's data).
 //!
-//! Many programs share a few long system prompts. A task appends its own text. Each further step, seconds later, appends
-//! the previous answer and the output of the tool.
+//! Many programs share a few long system prompts. A task appends its own text. Each further step, seconds later,
+//! appends the previous answer and the output of the tool.
 
 use super::draws::{Draws, Percentiles, Popularity};
 use super::session::{Author, Session, Turn};

@@ -285,7 +285,8 @@ impl LoggedPool {
         })
     }
 
-    /// Returns the facts of the first requests by the times of their decisions, at most so many. `None` if there are none.
+    /// Returns the facts of the first requests by the times of their decisions, at most so many. `None` if there are
+    /// none.
     pub(super) fn first(&self, most: Option<usize>) -> Option<PartFacts> {
         let mut facts = self.facts.clone();
         facts.sort_by_key(|facts| facts.at_us);
@@ -321,8 +322,8 @@ impl LoggedPool {
         ))
     }
 
-    /// Records the candidates of a decision. They have the order of the router's pool: a worker that is new goes before the
-    /// candidate after it, or last.
+    /// Records the candidates of a decision. They have the order of the router's pool: a worker that is new goes
+    /// before the candidate after it, or last.
     fn candidates<'w>(&mut self, candidates: impl Iterator<Item = &'w LoggedWorker>) {
         let candidates: Vec<usize> = candidates.map(|worker| self.index_of_worker(worker)).collect();
         let mut next = self.order.len();
@@ -351,7 +352,8 @@ impl LoggedPool {
         index
     }
 
-    /// Returns the workers in the order of the router's pool, decode workers last: `--worker-speeds` and `--fail` count in it.
+    /// Returns the workers in the order of the router's pool, decode workers last: `--worker-speeds` and `--fail`
+    /// count in it.
     pub(super) fn fleet(&self) -> Vec<LoggedWorker> {
         let in_order = self.order.iter().map(|index| self.workers[*index].clone());
         let mut fleet: Vec<LoggedWorker> = in_order.collect();

@@ -139,7 +139,8 @@ impl Trial {
         })
     }
 
-    /// Assigns a request to an arm by its session, or without one by its seed. A stopped canary's requests go to the control.
+    /// Assigns a request to an arm by its session, or without one by its seed. A stopped canary's requests go to the
+    /// control.
     pub(crate) fn assign(&self, session: Option<u64>, seed: u64) -> Assignment {
         let shares = self.arms.iter().skip(1).map(|arm| arm.share);
         let mut assignment = assign(session.unwrap_or(seed), self.salt, shares);
