@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Follows a CURVE publisher of PyZMQ (libzmq with libsodium) with a built router: live events, a replay, and a wrong key.
+"""Checks that a built router follows a CURVE publisher of PyZMQ, whose libzmq has libsodium.
 
     pip install pyzmq msgpack
     python tests/engines/curve_feed.py --conductor target/debug/conductor
+
+Checks a replay of earlier batches, a live batch, a replay after a gap, and the rejection of a wrong server key.
 """
 import argparse
 import http.server
@@ -22,46 +24,49 @@ import zmq
 TOPIC = b"kv-events"
 
 
-def batch(number: int) -> bytes:
-    event = ["BlockStored", [number + 1], number or None, [7] * 16, 16, None, "GPU"]
+def event_batch(sequence: int) -> bytes:
+    """Returns an encoded batch with one BlockStored event."""
+    event = ["BlockStored", [sequence + 1], sequence or None, [7] * 16, 16, None, "GPU"]
     return msgpack.packb([time.time(), [event], 0])
 
 
-class Publisher:
-    """A PUB and a ROUTER socket as vLLM's, both CURVE servers."""
+class CurvePublisher:
+    """Publisher of KV events with a PUB and a ROUTER socket as in vLLM. Both are CURVE servers."""
 
     def __init__(self):
         self.context = zmq.Context()
-        self.public, self.secret = zmq.curve_keypair()
-        self.live, self.replay = self.socket(zmq.PUB), self.socket(zmq.ROUTER)
+        self.public_key, self.secret_key = zmq.curve_keypair()
+        self.live, self.replay = self.curve_socket(zmq.PUB), self.curve_socket(zmq.ROUTER)
         self.port = self.live.bind_to_random_port("tcp://127.0.0.1")
         self.replay_port = self.replay.bind_to_random_port("tcp://127.0.0.1")
-        self.kept = []
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.history = []
+        threading.Thread(target=self.serve_replays, daemon=True).start()
 
-    def socket(self, kind):
-        socket = self.context.socket(kind)
-        socket.curve_server = True
-        socket.curve_publickey, socket.curve_secretkey = self.public, self.secret
-        return socket
+    def curve_socket(self, kind):
+        curve_socket = self.context.socket(kind)
+        curve_socket.curve_server = True
+        curve_socket.curve_publickey, curve_socket.curve_secretkey = self.public_key, self.secret_key
+        return curve_socket
 
-    def publish(self, lost: bool = False):
-        number = len(self.kept)
-        payload = batch(number)
-        self.kept.append(payload)
-        if not lost:
-            self.live.send_multipart([TOPIC, struct.pack(">Q", number), payload])
+    def publish(self, dropped: bool = False):
+        """Adds a batch to the history and sends it, unless it is to be dropped."""
+        sequence = len(self.history)
+        payload = event_batch(sequence)
+        self.history.append(payload)
+        if not dropped:
+            self.live.send_multipart([TOPIC, struct.pack(">Q", sequence), payload])
 
-    def serve(self):
+    def serve_replays(self):
         while True:
-            client, empty, start = self.replay.recv_multipart()
-            for number in range(struct.unpack(">Q", start)[0], len(self.kept)):
-                self.replay.send_multipart([client, b"", TOPIC, struct.pack(">Q", number), self.kept[number]])
+            client, _, start = self.replay.recv_multipart()
+            for sequence in range(struct.unpack(">Q", start)[0], len(self.history)):
+                frames = [client, b"", TOPIC, struct.pack(">Q", sequence), self.history[sequence]]
+                self.replay.send_multipart(frames)
             self.replay.send_multipart([client, b"", b"", struct.pack(">q", -1), b""])
 
 
-class Worker(http.server.BaseHTTPRequestHandler):
-    """A server that is there and no more."""
+class WorkerStub(http.server.BaseHTTPRequestHandler):
+    """HTTP server that returns 200 to every GET request."""
 
     def do_GET(self):
         self.send_response(200)
@@ -78,39 +83,41 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def feed(admin: int) -> dict:
-    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/admin/feeds") as page:
+def feed_status(admin_port: int) -> dict:
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin_port}/admin/feeds") as page:
         return json.load(page)["feeds"][0]
 
 
-def until(admin: int, what: str, reached):
+def wait_until(admin_port: int, claim: str, condition):
+    """Polls the feed's status until the condition is met, and prints the claim. Fails after 30 s."""
     deadline = time.time() + 30
     while True:
         try:
-            status = feed(admin)
-            if reached(status):
-                print(f"ok: {what}: {status['state']}, batches {status['batches']}, refused {status['refused']}")
+            status = feed_status(admin_port)
+            if condition(status):
+                print(f"ok: {claim}: {status['state']}, batches {status['batches']}, refused {status['refused']}")
                 return
         except OSError:
             status = None
-        assert time.time() < deadline, f"{what}: {status}"
+        assert time.time() < deadline, f"{claim}: {status}"
         time.sleep(0.1)
 
 
-def run(conductor: str, publisher: Publisher, server_key: bytes, check):
-    worker = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Worker)
+def run_router(conductor: str, publisher: CurvePublisher, server_key: bytes, check):
+    """Starts a router that follows the publisher with this server key, and runs the check on its admin port."""
+    worker = http.server.ThreadingHTTPServer(("127.0.0.1", 0), WorkerStub)
     threading.Thread(target=worker.serve_forever, daemon=True).start()
     _, client_secret = zmq.curve_keypair()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "client.key").write_bytes(client_secret + b"\n")
         (folder / "client.key").chmod(0o600)
-        admin = free_port()
+        admin_port = free_port()
         (folder / "conductor.toml").write_text(
             f"""
 [server]
 listen = "127.0.0.1:{free_port()}"
-admin-listen = "127.0.0.1:{admin}"
+admin-listen = "127.0.0.1:{admin_port}"
 
 [pools.main.kv-curve]
 server-key = {json.dumps(server_key.decode())}
@@ -127,7 +134,7 @@ pool = "main"
         )
         router = subprocess.Popen([conductor, "--config", str(folder / "conductor.toml")])
         try:
-            check(admin)
+            check(admin_port)
         finally:
             router.terminate()
             router.wait()
@@ -135,27 +142,35 @@ pool = "main"
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--conductor", required=True)
-    conductor = arguments.parse_args().conductor
-    publisher = Publisher()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--conductor", required=True)
+    conductor = parser.parse_args().conductor
+    publisher = CurvePublisher()
     for _ in range(3):
         publisher.publish()
 
-    def with_the_key(admin: int):
-        until(admin, "what was published before is replayed", lambda feed: feed["batches"] == 3 and feed["state"] == "live")
+    def check_right_key(admin_port: int):
+        wait_until(
+            admin_port,
+            "earlier batches are replayed",
+            lambda status: status["batches"] == 3 and status["state"] == "live",
+        )
         publisher.publish()
-        until(admin, "a live event", lambda feed: feed["batches"] == 4)
-        publisher.publish(lost=True)
+        wait_until(admin_port, "a live batch is received", lambda status: status["batches"] == 4)
+        publisher.publish(dropped=True)
         publisher.publish()
-        until(admin, "a gap is replayed", lambda feed: feed["batches"] == 6 and feed["complete"])
+        wait_until(admin_port, "a gap is replayed", lambda status: status["batches"] == 6 and status["complete"])
 
-    def with_another_key(admin: int):
-        until(admin, "another key", lambda feed: feed["refused"].get("refused"))
-        assert feed(admin)["batches"] == 0
+    def check_wrong_key(admin_port: int):
+        wait_until(
+            admin_port,
+            "a publisher with another key is refused",
+            lambda status: status["refused"].get("refused"),
+        )
+        assert feed_status(admin_port)["batches"] == 0
 
-    run(conductor, publisher, publisher.public, with_the_key)
-    run(conductor, publisher, zmq.curve_keypair()[0], with_another_key)
+    run_router(conductor, publisher, publisher.public_key, check_right_key)
+    run_router(conductor, publisher, zmq.curve_keypair()[0], check_wrong_key)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What vllm_heal.py works with: servers, Conductor, requests, and a look at the index again and again."""
+"""Test rig of vllm_heal.py: engine servers, Conductor's process, requests, and a poller of the index service."""
 
 import http.client
 import json
@@ -20,25 +20,26 @@ DEADLINE_S = 15.0
 COUNTERS = ("gaps", "replays", "restarts", "resets")
 
 
-class Failed(Exception):
-    pass
+class RigError(Exception):
+    """Error of the test setup: an engine, Conductor or the index service does not work as required."""
 
 
 def post(url, body=None, timeout=60):
+    """Sends a POST request. Returns the response's headers and its decoded JSON body."""
     data = b"" if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, method="POST", headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=timeout) as answer:
-        text = answer.read()
-        return answer.headers, json.loads(text) if text.strip() else None
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        text = response.read()
+        return response.headers, json.loads(text) if text.strip() else None
 
 
 def get(url, timeout=10):
-    with urllib.request.urlopen(url, timeout=timeout) as answer:
-        return answer.read().decode()
+    with urllib.request.urlopen(url, timeout=timeout) as response:
+        return response.read().decode()
 
 
-class Engine:
-    """A vLLM server in a process group of its own; one that a run before left running is taken over."""
+class EngineServer:
+    """vLLM server in a process group of its own. A server that an earlier run left running is reused."""
 
     def __init__(self, name, port, events, replay, options):
         self.name, self.port, self.options = name, port, options
@@ -57,25 +58,25 @@ class Engine:
     def start(self):
         if self.is_up():
             return
-        given = {"VENV": self.options.venv, "MODEL": self.options.model_path, "BLOCKS": str(self.options.blocks)}
+        model = {"VENV": self.options.venv, "MODEL": self.options.model_path, "BLOCKS": str(self.options.blocks)}
         log = open(pathlib.Path(tempfile.gettempdir()) / f"vllm-heal-{self.port}.log", "ab")
         process = subprocess.Popen(
             ["nice", "-n", "5", self.options.start],
-            env=os.environ | self.ports | given,
+            env=os.environ | self.ports | model,
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )
         self.pid_file.write_text(str(process.pid))
 
-    def wait_up(self):
+    def wait_until_up(self):
         started = time.monotonic()
         while not self.is_up():
             if time.monotonic() - started > 600:
-                raise Failed(f"the engine {self.name} does not start")
+                raise RigError(f"the engine {self.name} did not start in 600 s")
             time.sleep(0.5)
         return time.monotonic()
 
     def kill(self):
-        """SIGKILL to the whole group, as a node that goes away."""
+        """Sends SIGKILL to the whole process group, as in a node failure."""
         try:
             group = int(self.pid_file.read_text())
             os.killpg(group, signal.SIGKILL)
@@ -88,121 +89,130 @@ class Engine:
     def complete(self, tokens):
         return complete(self.base, tokens)[1]
 
-    def has_history(self):
-        """A server that ran for long has forgotten its first batches."""
+    def has_full_history(self):
+        """Returns whether the replay buffer still contains the first batch. A long-running server evicts it."""
         try:
-            return engine_truth.replay(self.replay) is not None
-        except engine_truth.NoHistory:
+            return engine_truth.replay_history(self.replay) is not None
+        except engine_truth.HistoryError:
             return False
 
-    def truth(self):
-        return engine_truth.settled(self.replay)
+    def cache_state(self):
+        return engine_truth.stable_state(self.replay)
 
 
 def complete(base, tokens):
+    """Sends a completion request. Returns the response's headers and the engine's count of cached tokens."""
     body = {"model": MODEL, "prompt": tokens, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
-    headers, answer = post(f"{base}/v1/completions", body)
-    return headers, (answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    headers, response = post(f"{base}/v1/completions", body)
+    return headers, (response["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
 
 
-class Prompts:
-    """All that is ever sent: families with the same beginning, and short ones; twice what an engine can hold."""
+class PromptSet:
+    """Prompts of all requests: families with a common prefix, and short prompts.
+
+    The prompts have about twice the blocks that fit into an engine's cache.
+    """
 
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.all = []
         for _ in range(4):
-            beginning = self.tokens(2 * BLOCK)
-            self.all += [beginning + self.tokens(3 * BLOCK + 10) for _ in range(4)]
-        self.all += [self.tokens(2 * BLOCK + 5) for _ in range(16)]
+            prefix = self.random_tokens(2 * BLOCK)
+            self.all += [prefix + self.random_tokens(3 * BLOCK + 10) for _ in range(4)]
+        self.all += [self.random_tokens(2 * BLOCK + 5) for _ in range(16)]
 
-    def tokens(self, count):
+    def random_tokens(self, count):
         return [self.random.randrange(10, 2_000) for _ in range(count)]
 
-    def any(self):
+    def random_prompt(self):
         return self.random.choice(self.all)
 
 
-class Index:
-    """The index service's answers."""
+class IndexClient:
+    """HTTP client of Conductor's index service."""
 
     def __init__(self, address):
         self.connection = http.client.HTTPConnection(address, timeout=10)
 
-    def ask(self, method, path, body=None):
+    def request(self, method, path, body=None):
         data = None if body is None else json.dumps(body)
         self.connection.request(method, path, data, {"Content-Type": "application/json"})
-        answer = self.connection.getresponse()
-        text = answer.read()
-        if answer.status != 200:
-            raise Failed(f"{path}: {answer.status} {text!r}")
+        response = self.connection.getresponse()
+        text = response.read()
+        if response.status != 200:
+            raise RigError(f"{path}: {response.status} {text!r}")
         return json.loads(text)
 
-    def depths(self, tokens):
-        instances = self.ask("POST", "/query", {"model": MODEL, "block_size": BLOCK, "token_ids": tokens})["instances"]
-        return {name: found["longest_matched"] for name, found in instances.items()}
+    def matched_tokens(self, tokens):
+        """Returns the index's longest match of a prompt for each worker."""
+        query = {"model": MODEL, "block_size": BLOCK, "token_ids": tokens}
+        instances = self.request("POST", "/query", query)["instances"]
+        return {name: match["longest_matched"] for name, match in instances.items()}
 
-    def snapshot(self, probes):
-        """For each worker: the depth of each probe, and how many blocks there are in all."""
-        each = [self.depths(probe) for probe in probes]
-        services = self.ask("GET", "/services")["services"]
+    def snapshot(self, prompts):
+        """Returns for each worker the match of each prompt, and the number of all its blocks."""
+        matches = [self.matched_tokens(prompt) for prompt in prompts]
+        services = self.request("GET", "/services")["services"]
         held = {service["InstanceID"]: service["HeldBlocks"] for service in services}
-        return {name: (tuple(depths.get(name, 0) for depths in each), count) for name, count in held.items()}
+        return {name: (tuple(match.get(name, 0) for match in matches), count) for name, count in held.items()}
 
 
-def expected(truth, probes):
-    return tuple(truth.depth(probe, BLOCK) for probe in probes), len(truth.held)
+def expected_snapshot(state, prompts):
+    """Returns a worker's part of `IndexClient.snapshot`, computed from the engine's cache state."""
+    return tuple(state.matched_tokens(prompt, BLOCK) for prompt in prompts), len(state.held)
 
 
-class Watcher(threading.Thread):
-    """Asks the index again and again, and keeps every answer that differs from the one before with its time."""
+class IndexPoller(threading.Thread):
+    """Thread that polls the index. It records each snapshot that differs from the previous one, with its time."""
 
-    def __init__(self, address, probes):
+    def __init__(self, address, prompts):
         super().__init__(daemon=True)
-        self.index, self.probes = Index(address), probes
+        self.index, self.prompts = IndexClient(address), prompts
         self.changes, self.error = [], None
-        self.asked, self.asked_at, self.busy_s = 0, 0.0, 0.0
+        self.poll_count, self.polled_at, self.busy_s = 0, 0.0, 0.0
         self.pause_s = 0.005
 
     def run(self):
         try:
             while True:
                 began = time.monotonic()
-                snapshot = self.index.snapshot(self.probes)
+                snapshot = self.index.snapshot(self.prompts)
                 now = time.monotonic()
                 self.busy_s += now - began
                 if not self.changes or self.changes[-1][1] != snapshot:
                     self.changes.append((now, snapshot))
-                self.asked_at = now
-                self.asked += 1
+                self.polled_at = now
+                self.poll_count += 1
                 time.sleep(self.pause_s)
-        except Exception as error:  # Shown by whoever waits for an answer.
+        except Exception as error:  # `fresh_snapshot` reports it.
             self.error = error
 
-    def at(self, moment):
-        """What the index answered then."""
+    def snapshot_at(self, moment):
+        """Returns the latest snapshot at a moment."""
         return next(snapshot for at, snapshot in reversed(list(self.changes)) if at <= moment)
 
-    def now(self):
-        """An answer to a question asked after this call."""
+    def fresh_snapshot(self):
+        """Returns the snapshot of a poll that ended at least 50 ms after this call."""
         called = time.monotonic()
-        while self.asked_at < called + 0.05:
+        while self.polled_at < called + 0.05:
             if self.error is not None:
-                raise Failed(f"the index service does not answer: {self.error!r}")
+                raise RigError(f"failed to poll the index service: {self.error!r}")
             time.sleep(0.005)
         return self.changes[-1][1]
 
-    def equal_since(self, name, wanted):
-        """Since when all answers were this one; None where the newest is not."""
+    def equal_since(self, name, expected):
+        """Returns the time since which a worker's snapshots equal `expected`. None if the latest one differs."""
         since = None
         for at, snapshot in reversed(list(self.changes)):
-            if snapshot.get(name) != wanted:
+            if snapshot.get(name) != expected:
                 break
             since = at
         return since
 
 
-class Conductor:
+class ConductorProcess:
+    """Conductor in front of both engines. It follows engine A's events through the relay, and B's directly."""
+
     def __init__(self, options, relay, engines):
         self.base, self.admin, self.indexer = (f"127.0.0.1:{port}" for port in options.ports[:3])
         feeds = {"A": (relay.events, relay.replay), "B": (engines["B"].events, engines["B"].replay)}
@@ -211,7 +221,7 @@ class Conductor:
             f'kv-events = "{feeds[name][0]}"\nkv-replay = "{feeds[name][1]}"\n'
             for name, engine in engines.items()
         )
-        # Nothing may be expected: answers come from events alone.
+        # `expect-for = "0s"` disables speculative inserts: the index contains only blocks from events.
         config = (
             f'[server]\nlisten = "{self.base}"\nadmin-listen = "{self.admin}"\n'
             f'[log]\nlevel = "info,kv_feed=debug"\n[index]\nexpect-for = "0s"\n[indexer]\nlisten = "{self.indexer}"\n'
@@ -229,44 +239,51 @@ class Conductor:
                 return
             except OSError:
                 if self.process.poll() is not None or time.monotonic() - started > DEADLINE_S:
-                    raise Failed(f"conductor does not become ready: {self.log.read_text()}") from None
+                    raise RigError(f"Conductor did not become ready: {self.log.read_text()}") from None
                 time.sleep(0.05)
 
     def is_alive(self):
         return self.process.poll() is None
 
     def counters(self, worker):
+        """Returns the counters of a worker's event feed, from /metrics."""
         page = get(f"http://{self.admin}/metrics")
         pattern = r'conductor_kv_feed_%s_total\{worker="%s"[^}]*\} (\d+)'
         return {name: sum(map(int, re.findall(pattern % (name, worker), page))) for name in COUNTERS}
 
-    def end(self):
+    def stop(self):
+        """Sends SIGTERM. Returns the exit code."""
         self.process.terminate()
         return self.process.wait(timeout=60)
 
 
-class Traffic(threading.Thread):
-    """Requests through Conductor, and now and then one straight to an engine, one after the other."""
+class TrafficThread(threading.Thread):
+    """Thread that sends requests through Conductor, one at a time.
 
-    def __init__(self, base, prompts, straight_to=None, pause_s=0.0):
+    With `direct_engine`, every second request goes directly to that engine.
+    """
+
+    def __init__(self, base, prompts, direct_engine=None, pause_s=0.0):
         super().__init__(daemon=True)
         self.pause_s = pause_s
-        self.base, self.prompts, self.straight_to = f"http://{base}", prompts, straight_to
-        self.sent, self.failed, self.ending = 0, 0, threading.Event()
-        self.overclaimed, self.broken = 0, False
+        self.base, self.prompts, self.direct_engine = f"http://{base}", prompts, direct_engine
+        self.sent_count, self.failed_count, self.stopping = 0, 0, threading.Event()
+        self.false_hits, self.is_fault_active = 0, False
 
     def run(self):
-        while not self.ending.wait(self.pause_s):
-            self.sent += 1
-            straight = self.straight_to is not None and self.sent % 2 == 0
+        while not self.stopping.wait(self.pause_s):
+            self.sent_count += 1
+            is_direct = self.direct_engine is not None and self.sent_count % 2 == 0
+            base = self.direct_engine.base if is_direct else self.base
             try:
-                headers, cached = complete(self.straight_to.base if straight else self.base, self.prompts.any())
+                headers, cached = complete(base, self.prompts.random_prompt())
                 matched = int(headers["x-conductor-matched-tokens"] or 0)
-                self.overclaimed += self.broken and matched > cached
+                self.false_hits += self.is_fault_active and matched > cached
             except OSError:
-                self.failed += 1
+                self.failed_count += 1
 
-    def end(self):
-        self.ending.set()
+    def stop(self):
+        """Stops the thread. Returns a summary of its requests."""
+        self.stopping.set()
         self.join()
-        return f"{self.sent} requests, {self.failed} failed, {self.overclaimed} routed by hits that were none"
+        return f"{self.sent_count} requests, {self.failed_count} failed, {self.false_hits} routed by false cache hits"

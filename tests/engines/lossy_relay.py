@@ -1,7 +1,8 @@
-"""A relay between an engine's KV event sockets and a subscriber, which loses messages and goes away when told to.
+"""Relay between an engine's KV event sockets and a subscriber, which can drop messages and be stopped and restarted.
 
-Events: SUB to the engine, PUB to the subscriber. Replays: ROUTER to the subscriber, one DEALER to the engine for each of
-its sockets. Everything runs on one thread of its own; times are time.monotonic().
+Events: a SUB socket to the engine, a PUB socket to the subscriber.
+Replays: a ROUTER socket to the subscriber, and a DEALER socket to the engine for each replay client.
+All sockets are used by one thread. Times are those of time.monotonic().
 """
 
 import random
@@ -10,7 +11,7 @@ import time
 
 import zmq
 
-ASKERS = 32  # Sockets asking for replays that are kept; a subscriber uses one for each replay.
+MAX_REPLAY_CLIENTS = 32  # Replay clients with an open socket to the engine. A subscriber uses one for each replay.
 
 
 class LossyRelay:
@@ -19,58 +20,58 @@ class LossyRelay:
         self.events, self.replay = events, replay
         self.random = random.Random(seed)
         self.lock = threading.Lock()
-        self.to_drop = 0  # The next so many are lost ...
-        self.loss = 0.0  # ... and this part of all others.
-        self.passed, self.lost, self.replays = 0, 0, 0
-        self.last_passed_at = self.last_lost_at = None
+        self.drops_left = 0  # Number of next messages to drop.
+        self.loss_rate = 0.0  # Probability to drop any other message.
+        self.forwarded_count, self.dropped_count, self.replay_count = 0, 0, 0
+        self.last_forwarded_at = self.last_dropped_at = None
         self.thread = None
 
     def start(self):
-        """Returns once subscribers can connect and what the engine publishes arrives here."""
+        """Starts the relay. Returns the time when its sockets are bound and its subscription is active."""
         self.stopping, ready = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._run, args=(self.stopping, ready), daemon=True)
         self.thread.start()
         if not ready.wait(10):
-            raise RuntimeError("the relay does not start")
+            raise RuntimeError("the relay did not start in 10 s")
         return time.monotonic()
 
     def stop(self):
-        """Closes every socket: to the subscriber it looks as if the relay had been killed."""
+        """Closes every socket, as if the relay's process had been killed."""
         self.stopping.set()
         self.thread.join()
 
-    def drop(self, count):
+    def drop_next(self, count):
         with self.lock:
-            self.to_drop = count
+            self.drops_left = count
 
-    def lose(self, part):
+    def set_loss_rate(self, rate):
         with self.lock:
-            self.loss = part
+            self.loss_rate = rate
 
-    def dropping(self):
+    def is_dropping(self):
         with self.lock:
-            return self.to_drop > 0
+            return self.drops_left > 0
 
     def _run(self, stopping, ready):
         context = zmq.Context()
         try:
-            inbound, askers = self._subscribe(context), {}
+            inbound, replay_sockets = self._subscribe(context), {}
             outbound, router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
             for socket, address in ((outbound, self.events), (router, self.replay)):
-                bind(socket, address)
+                bind_with_retries(socket, address)
             ready.set()
             while not stopping.is_set():
                 poller = zmq.Poller()
-                for socket in (inbound, router, *askers.values()):
+                for socket in (inbound, router, *replay_sockets.values()):
                     poller.register(socket, zmq.POLLIN)
                 readable = dict(poller.poll(20))
                 if inbound in readable:
-                    self._pass_on(inbound.recv_multipart(), outbound)
+                    self._forward_or_drop(inbound.recv_multipart(), outbound)
                 if router in readable:
-                    self._ask(context, askers, *take(router))
-                for asker, socket in list(askers.items()):
+                    self._forward_replay_request(context, replay_sockets, *receive_replay_request(router))
+                for client, socket in list(replay_sockets.items()):
                     while socket in readable and socket.poll(0):
-                        router.send_multipart([asker, *socket.recv_multipart()])
+                        router.send_multipart([client, *socket.recv_multipart()])
         finally:
             context.destroy(linger=0)
 
@@ -82,40 +83,40 @@ class LossyRelay:
         inbound.connect(self.engine_events)
         monitor.poll(5_000)
         inbound.disable_monitor()
-        # The engine takes the subscription in after the handshake; nothing tells when.
+        # The engine processes the subscription after the handshake, without an acknowledgement.
         time.sleep(0.1)
         return inbound
 
-    def _pass_on(self, frames, outbound):
+    def _forward_or_drop(self, frames, outbound):
         with self.lock:
-            lost = self.to_drop > 0 or self.random.random() < self.loss
-            self.to_drop = max(0, self.to_drop - 1)
-        if lost:
-            self.lost += 1
-            self.last_lost_at = time.monotonic()
+            is_dropped = self.drops_left > 0 or self.random.random() < self.loss_rate
+            self.drops_left = max(0, self.drops_left - 1)
+        if is_dropped:
+            self.dropped_count += 1
+            self.last_dropped_at = time.monotonic()
         else:
             outbound.send_multipart(frames)
-            self.passed += 1
-            self.last_passed_at = time.monotonic()
+            self.forwarded_count += 1
+            self.last_forwarded_at = time.monotonic()
 
-    def _ask(self, context, askers, asker, question):
-        self.replays += 1
-        if asker not in askers:
-            while len(askers) >= ASKERS:
-                askers.pop(next(iter(askers))).close(0)
-            askers[asker] = context.socket(zmq.DEALER)
-            askers[asker].setsockopt(zmq.RCVHWM, 0)
-            askers[asker].connect(self.engine_replay)
-        askers[asker].send_multipart(question)
-
-
-def take(router):
-    asker, *question = router.recv_multipart()
-    return asker, question
+    def _forward_replay_request(self, context, replay_sockets, client, request):
+        self.replay_count += 1
+        if client not in replay_sockets:
+            while len(replay_sockets) >= MAX_REPLAY_CLIENTS:
+                replay_sockets.pop(next(iter(replay_sockets))).close(0)
+            replay_sockets[client] = context.socket(zmq.DEALER)
+            replay_sockets[client].setsockopt(zmq.RCVHWM, 0)
+            replay_sockets[client].connect(self.engine_replay)
+        replay_sockets[client].send_multipart(request)
 
 
-def bind(socket, address):
-    """The address of a relay that was just stopped may be in use for a moment."""
+def receive_replay_request(router):
+    client, *request = router.recv_multipart()
+    return client, request
+
+
+def bind_with_retries(socket, address):
+    """Binds the socket. The address of a relay that was just stopped may still be in use for a moment."""
     deadline = time.monotonic() + 5
     while True:
         try:

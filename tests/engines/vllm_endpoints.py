@@ -3,10 +3,12 @@
 
     python tests/engines/vllm_endpoints.py --engine http://127.0.0.1:8000 --router http://127.0.0.1:8080 [--model NAME]
 
-The paths are those of the engine's `/openapi.json`, and those of Conductor's that the engine does not list: both must answer alike,
-also where the engine refuses. Each gets a sensible body, streamed too where it streams. Paths of the engines' administration are
-called through Conductor alone, which must refuse them. Needs nothing but the standard library. Exits with 1 when a status differs
-that is not explained below, or when Conductor neither serves nor refuses a path.
+The paths are those of the engine's `/openapi.json`, and those of Conductor's that the engine does not list.
+Both statuses must be equal, also if the engine refuses the request.
+Each POST request has a plausible body for its path. Paths that can stream are called a second time with `stream`.
+The engine's administration paths are called only through Conductor, which must refuse them.
+Needs only Python's standard library.
+Exits with 1 if a status differs without an explanation below, or if Conductor neither serves nor refuses a path.
 """
 
 import argparse
@@ -17,17 +19,19 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-# Conductor's own pages: it answers for itself, whatever the engine says of itself.
-OWN = {"/health", "/ping", "/version", "/load", "/metrics", "/readyz", "/openapi.json", "/v1/models", "/v1/models/{}"}
-# Why a status may differ, by path.
-EXPLAINED = {
-    "/readyz": "a page of Conductor's own, which engines do not have",
-    "/v1/models/{}": "a page of Conductor's own, which vLLM does not have",
-    "/v1/realtime": "a WebSocket, which vLLM has only for models that hear; vllm_realtime.py opens it",
+# Conductor's own pages, which are never forwarded to an engine.
+CONDUCTOR_PAGES = {
+    "/health", "/ping", "/version", "/load", "/metrics", "/readyz", "/openapi.json", "/v1/models", "/v1/models/{}",
+}
+# Reasons for a difference in status, by path.
+EXPLAINED_DIFFERENCES = {
+    "/readyz": "Conductor's own page, which engines do not have",
+    "/v1/models/{}": "Conductor's own page, which vLLM does not have",
+    "/v1/realtime": "a WebSocket, which vLLM has only for audio models; see vllm_realtime.py",
     "/load": "vLLM has it only with --enable-server-load-tracking",
 }
-# What makes the resource of the paths below it.
-MADE_BY = "/v1/responses"
+# Creates the stored response that the paths below it refer to.
+RESPONSES_PATH = "/v1/responses"
 
 CHAT = [{"role": "user", "content": "hello"}]
 MESSAGES = {"messages": CHAT, "max_tokens": 4}
@@ -63,78 +67,86 @@ BODIES = {
     "/v1/audio/speech": {"input": "hello", "voice": "alloy"},
     "/v1/images/generations": {"prompt": "rain"},
 }
-STREAMED = {
-    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/invocations", "/inference/v1/generate", "/generate",
-    "/v1/audio/transcriptions", "/v1/audio/translations",
+STREAMING_PATHS = {
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/invocations",
+    "/inference/v1/generate", "/generate", "/v1/audio/transcriptions", "/v1/audio/translations",
 }
-FORMS = {
+# Field, file name and type of the file in a multipart body, by path.
+FORM_FILES = {
     "/v1/audio/transcriptions": ("file", "a.wav", "audio/wav"),
     "/v1/audio/translations": ("file", "a.wav", "audio/wav"),
     "/v1/images/edits": ("image", "a.png", "image/png"),
     "/v1/images/variations": ("image", "a.png", "image/png"),
 }
-# A second of silence: 8 kHz, 8 bits.
-WAV = b"RIFF" + (36 + 8000).to_bytes(4, "little") + b"WAVEfmt " + bytes([16, 0, 0, 0, 1, 0, 1, 0]) \
+# One second of silence: 8 kHz, 8 bits.
+SILENT_WAV = b"RIFF" + (36 + 8000).to_bytes(4, "little") + b"WAVEfmt " + bytes([16, 0, 0, 0, 1, 0, 1, 0]) \
     + (8000).to_bytes(4, "little") * 2 + bytes([1, 0, 8, 0]) + b"data" + (8000).to_bytes(4, "little") + b"\x80" * 8000
 
 
 def call(base, method, path, body=None, content_type="application/json", timeout=120):
-    """Status and answer."""
-    request = urllib.request.Request(base + path, body, {"content-type": content_type} if body is not None else {}, method=method)
+    """Returns a response's status and body."""
+    headers = {"content-type": content_type} if body is not None else {}
+    request = urllib.request.Request(base + path, body, headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return answer.status, answer.read()
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return response.status, response.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
     except OSError as error:
-        return f"no answer: {error}", b""
+        return f"no response: {error}", b""
 
 
-def code(answer):
-    """The router's own error code, where there is one."""
+def error_code(body):
+    """Returns the `code` of a JSON error body; None for any other body."""
     try:
-        error = json.loads(answer).get("error")
+        error = json.loads(body).get("error")
     except (ValueError, AttributeError):
         return None
     return error.get("code") if isinstance(error, dict) else None
 
 
-def form(path, model, stream):
-    """A multipart body with a file."""
-    name, filename, kind = FORMS[path]
+def multipart_body(path, model, stream):
+    """Returns a multipart body with a file, and its content type."""
+    name, filename, file_type = FORM_FILES[path]
     fields = {"model": model, "prompt": "rain", **({"stream": "true"} if stream else {})}
     boundary = "conductor-endpoints"
-    parts = [f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode() for key, value in fields.items()]
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="{filename}"\r\nContent-Type: {kind}\r\n\r\n'
-    body = b"".join(parts) + head.encode() + WAV + f"\r\n--{boundary}--\r\n".encode()
+    parts = [
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+        for key, value in fields.items()
+    ]
+    disposition = f'Content-Disposition: form-data; name="{name}"; filename="{filename}"'
+    head = f"--{boundary}\r\n{disposition}\r\nContent-Type: {file_type}\r\n\r\n"
+    body = b"".join(parts) + head.encode() + SILENT_WAV + f"\r\n--{boundary}--\r\n".encode()
     return body, f'multipart/form-data; boundary="{boundary}"'
 
 
-def paths_of(base):
-    """The methods of each path that is described."""
-    status, answer = call(base, "GET", "/openapi.json")
+def openapi_methods(base):
+    """Returns the methods of each path in a server's OpenAPI description."""
+    status, body = call(base, "GET", "/openapi.json")
     if status != 200:
-        sys.exit(f"{base}/openapi.json answers {status}")
-    paths = json.loads(answer)["paths"]
-    # Parameters have names of their own on either side.
-    return {re.sub(r"{[^}]*}", "{}", path): sorted(method.upper() for method in methods) for path, methods in paths.items()}
+        sys.exit(f"{base}/openapi.json returned {status}")
+    paths = json.loads(body)["paths"]
+    # The engine and Conductor have different names for path parameters.
+    return {
+        re.sub(r"{[^}]*}", "{}", path): sorted(method.upper() for method in methods) for path, methods in paths.items()
+    }
 
 
 def is_refused(router, method, path):
-    """Whether Conductor says that the path is administration, whatever resource it names."""
-    status, answer = call(router, method, path.replace("{}", "none"), b"{}" if method == "POST" else None)
-    return status == 403 and code(answer) == "engine_administration"
+    """Returns whether Conductor refuses the path as engine administration."""
+    status, body = call(router, method, path.replace("{}", "none"), b"{}" if method == "POST" else None)
+    return status == 403 and error_code(body) == "engine_administration"
 
 
-class Table:
-    """One row a call."""
+class ResultTable:
+    """Table of results with one row for each call."""
 
     def __init__(self):
         self.rows = []
-        self.bad = 0
+        self.difference_count = 0
 
     def add(self, path, direct, through, same):
-        self.bad += same == "NO"
+        self.difference_count += same == "NO"
         self.rows.append((path, str(direct), str(through), same))
 
     def show(self):
@@ -144,61 +156,64 @@ class Table:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
-def bodies(path, model):
-    """What is sent to a path: name of the variant, body, type."""
-    variants = [("", False)] + ([(" (stream)", True)] if path in STREAMED else [])
+def request_variants(path, model):
+    """Yields the requests to send to a path: name of the variant, body, content type."""
+    variants = [("", False)] + ([(" (stream)", True)] if path in STREAMING_PATHS else [])
     for name, stream in variants:
-        if path in FORMS:
-            yield name, *form(path, model, stream)
+        if path in FORM_FILES:
+            yield name, *multipart_body(path, model, stream)
         else:
             body = {"model": model, **BODIES.get(path, {}), **({"stream": True} if stream else {})}
             yield name, json.dumps(body).encode(), "application/json"
 
 
-def made(base, model):
-    """The id of a response that the engine keeps, as far as it does."""
-    _, answer = call(base, "POST", MADE_BY, json.dumps({"model": model, **BODIES[MADE_BY], "store": True}).encode())
+def create_response(base, model):
+    """Returns the id of a new stored response, or `resp_none` if the engine does not store responses."""
+    request = {"model": model, **BODIES[RESPONSES_PATH], "store": True}
+    _, body = call(base, "POST", RESPONSES_PATH, json.dumps(request).encode())
     try:
-        return json.loads(answer)["id"]
+        return json.loads(body)["id"]
     except (ValueError, KeyError, TypeError):
         return "resp_none"
 
 
 def compare(table, arguments, method, path):
-    """Calls a path both ways."""
+    """Calls a path directly and through Conductor, and adds a row for each variant of its request."""
     model = arguments.model
-    variants = bodies(path, model) if method == "POST" else [("", None, None)]
-    for name, body, content_type in variants:
-        answers = []
+    variants = request_variants(path, model) if method == "POST" else [("", None, None)]
+    for name, request_body, content_type in variants:
+        responses = []
         for base in (arguments.engine, arguments.router):
             filled = path
             if "{}" in path:
-                filled = path.replace("{}", made(base, model) if path.startswith(MADE_BY) else urllib.parse.quote(model))
-            answers.append(call(base, method, filled, body, content_type))
-        (direct, _), (through, answer) = answers
+                has_response_id = path.startswith(RESPONSES_PATH)
+                value = create_response(base, model) if has_response_id else urllib.parse.quote(model)
+                filled = path.replace("{}", value)
+            responses.append(call(base, method, filled, request_body, content_type))
+        (direct, _), (through, body) = responses
         same = "yes"
         if direct != through:
-            same = f"explained: {EXPLAINED[path]}" if path in EXPLAINED else "NO"
-        elif through == 404 and code(answer) == "unknown_path" and path not in OWN:
-            # Equal by chance: the engine has nothing there, and neither has Conductor.
+            same = f"explained: {EXPLAINED_DIFFERENCES[path]}" if path in EXPLAINED_DIFFERENCES else "NO"
+        elif through == 404 and error_code(body) == "unknown_path" and path not in CONDUCTOR_PAGES:
+            # Both are 404, but Conductor's 404 is its own and not the engine's.
             same = "NO"
-        elif through == 404 and code(answer) == "unknown_path":
+        elif through == 404 and error_code(body) == "unknown_path":
             same = "yes (neither has it)"
         table.add(f"{method} {path}{name}", direct, through, same)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--engine", required=True, help="the engine's URL")
-    parser.add_argument("--router", required=True, help="the URL of a Conductor whose only worker is that engine")
-    parser.add_argument("--model", help="the model's name; otherwise the first that the engine lists")
+    parser.add_argument("--engine", required=True, help="URL of the engine")
+    parser.add_argument("--router", required=True, help="URL of a Conductor whose only worker is that engine")
+    parser.add_argument("--model", help="model name; default: the first one in the engine's list")
     arguments = parser.parse_args()
     arguments.engine, arguments.router = arguments.engine.rstrip("/"), arguments.router.rstrip("/")
     if not arguments.model:
         _, models = call(arguments.engine, "GET", "/v1/models")
         arguments.model = json.loads(models)["data"][0]["id"]
-    engine, router = paths_of(arguments.engine), paths_of(arguments.router)
-    table, administration = Table(), []
+    engine, router = openapi_methods(arguments.engine), openapi_methods(arguments.router)
+    table, administration = ResultTable(), []
     listed = {**engine, **{path: methods for path, methods in router.items() if path not in engine}}
     for path, methods in listed.items():
         for method in methods:
@@ -210,8 +225,8 @@ def main():
     print(f"\nnot forwarded, 403 `engine_administration` ({len(administration)}):")
     for path in administration:
         print(f"  {path}")
-    print(f"\n{len(table.rows)} calls, {table.bad} of them different without an explanation")
-    return 1 if table.bad else 0
+    print(f"\n{len(table.rows)} calls, {table.difference_count} differences without an explanation")
+    return 1 if table.difference_count else 0
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Has vLLM's own code render chats of gpt-oss, and writes their tokens as the fixture of the crate `tokenize`.
+"""Records vLLM's tokens for chats of gpt-oss as a fixture of the crate `tokenize`.
 
     pip download --no-deps vllm==0.32.0 && unzip vllm-0.32.0*.whl 'vllm/*.py' -d vllm-source
     pip install oss-harmony==0.0.11 openai pydantic regex
     python tests/engines/vllm_harmony.py --vllm vllm-source --vocabulary o200k_base.tiktoken \\
         --record host/tokenize/tests/fixtures/harmony-vllm-0.32.0.jsonl --tokenizer host/tokenize/tests/fixtures/gpt-oss
 
-Needs neither a server nor a model nor `torch`: of vLLM only the modules that read a request and render it are loaded, and all
-others are replaced. `--tokenizer` writes a tokenizer with the part of the vocabulary that the recorded prompts need, with the
-ids of the whole; `--whole` writes all of it. `--random N` records N random chats in place of the list below.
+Runs vLLM's own code, without a server, a model or `torch`.
+Only vLLM's modules that parse and render requests are imported. Placeholders replace all other modules.
+`--tokenizer` writes a tokenizer with only the tokens of the recorded prompts, with their ids in the full vocabulary.
+`--whole` writes the full vocabulary. `--random N` records N random chats instead of the list below.
 """
 
 import argparse
@@ -23,7 +24,8 @@ import types
 import typing
 from pathlib import Path
 
-READ = {
+# Modules of vLLM that are imported.
+IMPORTED_MODULES = {
     "vllm.entrypoints.generate.base.protocol",
     "vllm.entrypoints.openai.chat_completion.protocol",
     "vllm.entrypoints.openai.parser.harmony_utils",
@@ -34,7 +36,8 @@ READ = {
     "vllm.renderers.chat_utils",
     "vllm.renderers.online_renderer",
 }
-OTHERS = {"torch", "transformers", "PIL", "numpy", "fastapi", "mcp"}
+# Packages besides vLLM whose modules are replaced by placeholders.
+REPLACED_PACKAGES = {"torch", "transformers", "PIL", "numpy", "fastapi", "mcp"}
 PATTERN = "|".join(
     [
         r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
@@ -60,8 +63,11 @@ SPECIAL = {
 SPECIAL |= {f"<|reserved_{id}|>": id for id in range(200000, 200019) if id not in SPECIAL.values()}
 
 
-class AnyName(type):
-    """A name of a module that is not loaded: called, indexed and combined it stays one; as a decorator it does nothing."""
+class PlaceholderType(type):
+    """Metaclass of a name in a replaced module.
+
+    Its attributes, calls, items and unions are valid. As a decorator it returns the decorated object.
+    """
 
     def __getattr__(cls, name):
         if name.startswith("__"):
@@ -83,7 +89,9 @@ class AnyName(type):
         return iter(())
 
 
-class Replaced(metaclass=AnyName):
+class Placeholder(metaclass=PlaceholderType):
+    """Value of every name in a replaced module."""
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source, handler):
         from pydantic_core import core_schema
@@ -91,27 +99,32 @@ class Replaced(metaclass=AnyName):
         return core_schema.any_schema()
 
 
-class ReplacedModule(types.ModuleType):
+class PlaceholderModule(types.ModuleType):
+    """Module in which every name is a placeholder."""
+
     def __getattr__(self, name):
         full = f"{self.__name__}.{name}"
-        if name.startswith("__") or any(read == full or read.startswith(full + ".") for read in READ):
+        is_imported = any(module == full or module.startswith(full + ".") for module in IMPORTED_MODULES)
+        if name.startswith("__") or is_imported:
             raise AttributeError(name)
-        return Replaced
+        return Placeholder
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class PlaceholderFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Import hook that finds the imported modules in a folder, and creates placeholders for the replaced ones."""
+
     def __init__(self, folder):
         self.folder = folder
 
     def find_spec(self, name, path, target=None):
-        if name in READ:
+        if name in IMPORTED_MODULES:
             return importlib.machinery.PathFinder.find_spec(name, [str(self.folder.joinpath(*name.split(".")[:-1]))])
-        if name.split(".")[0] in OTHERS | {"vllm"}:
+        if name.split(".")[0] in REPLACED_PACKAGES | {"vllm"}:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
     def create_module(self, spec):
-        module = ReplacedModule(spec.name)
+        module = PlaceholderModule(spec.name)
         module.__path__ = []
         return module
 
@@ -119,38 +132,40 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-class Engine:
-    """vLLM's rendering of a request."""
+class VllmRenderer:
+    """Renderer of chats by vLLM's own code."""
 
     def __init__(self, folder):
-        # The day of the tests.
+        # Fixed current date of the system message.
         os.environ["VLLM_SYSTEM_START_DATE"] = "1970-01-01"
-        sys.meta_path.insert(0, Finder(folder))
+        sys.meta_path.insert(0, PlaceholderFinder(folder))
         import vllm.exceptions  # noqa: F401
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
         from vllm.entrypoints.openai.parser import harmony_utils
         from vllm.renderers import online_renderer
 
         online_renderer.tokens_input = lambda ids, cache_salt=None: ids
-        # What `maybe_serialize_tool_calls` does.
-        online_renderer._mt = types.SimpleNamespace(maybe_serialize_tool_calls=self.list_calls)
+        # Equivalent of vLLM's `maybe_serialize_tool_calls`, whose module is replaced by a placeholder.
+        online_renderer._mt = types.SimpleNamespace(maybe_serialize_tool_calls=self.listify_tool_calls)
         self.request = ChatCompletionRequest
         self.renderer = online_renderer.OnlineRenderer
         self.encoding = harmony_utils.get_encoding()
 
     @staticmethod
-    def list_calls(request):
+    def listify_tool_calls(request):
         for message in request.messages:
             if message.get("role") == "assistant":
                 calls = message.get("tool_calls")
                 message["tool_calls"] = [] if calls is None else list(calls)
 
     def tokens(self, body):
-        own = types.SimpleNamespace(renderer=None, supports_browsing=False, supports_code_interpreter=False)
+        """Returns the tokens of a request; None if vLLM refuses it."""
+        renderer_self = types.SimpleNamespace(renderer=None, supports_browsing=False, supports_code_interpreter=False)
         try:
             request = self.request.model_validate(json.loads(json.dumps(body)))
-            return self.renderer._make_request_with_harmony(own, request, request.tools is not None)[1][0]
-        except Exception:  # Its validation, pydantic's and the format's library have errors of their own.
+            has_tools = request.tools is not None
+            return self.renderer._make_request_with_harmony(renderer_self, request, has_tools)[1][0]
+        except Exception:  # vLLM, pydantic and the Harmony library raise errors of different types.
             return None
 
 
@@ -182,28 +197,29 @@ def tool(name="f", schema=None, **more):
     return {"type": "function", "function": {"name": name, **({} if schema is None else {"parameters": schema}), **more}}
 
 
-def of(properties, **more):
+def obj(properties, **more):
+    """Returns a JSON schema of an object."""
     return {"type": "object", "properties": properties, **more}
 
 
 SCHEMAS = [
     {},
-    of({}),
-    of({"city": {"type": "string", "description": "A city — «with» é"}, "unit": {"type": "string", "enum": ["c", "f"], "default": "c"}}, required=["city"]),
-    of({"a": {"type": "integer", "default": 7}, "b": {"type": "number", "default": 1.0}, "c": {"type": "boolean", "default": False}, "d": {"type": "string", "default": "x\"y"}}),
-    of({"n": {"type": "number", "default": 1e-5}, "m": {"type": "number", "default": 1e16}, "o": {"default": None}, "p": {"default": [1, {"k": "é\n"}]}}),
-    of({"list": {"type": "array", "items": {"type": "string"}}, "any": {"type": "array"}, "nested": {"type": "array", "items": of({"x": {"type": "integer"}}, description="inner")}}),
-    of({"deep": of({"er": of({"est": {"type": ["integer", "null"], "title": "T", "description": "D"}})}, required=["er"])}, description="outer"),
-    of({"n": {"type": "string", "nullable": True}, "m": {"type": ["string", "null"], "nullable": True}, "e": {"examples": ["one", 2, "three"], "type": "string"}, "t": {"title": "Title"}}),
-    of({"u": {"description": "either", "default": "a", "oneOf": [{"type": "string", "description": "either", "default": "z"}, {"type": "integer", "description": "number", "nullable": True}]}}),
-    of({"u": {"description": "both", "oneOf": [{"type": "string", "enum": ["a"], "default": "a", "description": "first"}, of({"k": {"oneOf": [{"type": "null"}, {"type": "boolean"}]}})]}}),
-    {"oneOf": [{"type": "string", "default": "a", "description": "d"}, of({"x": {}}, nullable=True)]},
+    obj({}),
+    obj({"city": {"type": "string", "description": "A city — «with» é"}, "unit": {"type": "string", "enum": ["c", "f"], "default": "c"}}, required=["city"]),
+    obj({"a": {"type": "integer", "default": 7}, "b": {"type": "number", "default": 1.0}, "c": {"type": "boolean", "default": False}, "d": {"type": "string", "default": "x\"y"}}),
+    obj({"n": {"type": "number", "default": 1e-5}, "m": {"type": "number", "default": 1e16}, "o": {"default": None}, "p": {"default": [1, {"k": "é\n"}]}}),
+    obj({"list": {"type": "array", "items": {"type": "string"}}, "any": {"type": "array"}, "nested": {"type": "array", "items": obj({"x": {"type": "integer"}}, description="inner")}}),
+    obj({"deep": obj({"er": obj({"est": {"type": ["integer", "null"], "title": "T", "description": "D"}})}, required=["er"])}, description="outer"),
+    obj({"n": {"type": "string", "nullable": True}, "m": {"type": ["string", "null"], "nullable": True}, "e": {"examples": ["one", 2, "three"], "type": "string"}, "t": {"title": "Title"}}),
+    obj({"u": {"description": "either", "default": "a", "oneOf": [{"type": "string", "description": "either", "default": "z"}, {"type": "integer", "description": "number", "nullable": True}]}}),
+    obj({"u": {"description": "both", "oneOf": [{"type": "string", "enum": ["a"], "default": "a", "description": "first"}, obj({"k": {"oneOf": [{"type": "null"}, {"type": "boolean"}]}})]}}),
+    {"oneOf": [{"type": "string", "default": "a", "description": "d"}, obj({"x": {}}, nullable=True)]},
     {"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}},
-    of({"x": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, "y": {"type": "string", "enum": []}, "z": {"type": "string", "enum": [1, None]}}),
+    obj({"x": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, "y": {"type": "string", "enum": []}, "z": {"type": "string", "enum": [1, None]}}),
     {"type": "object"},
     {"type": ["object"], "properties": {"x": {"type": "string"}}},
     {"type": [1], "oneOf": 5},
-    of({"one": {"oneOf": []}, "two": {"oneOf": None, "description": "d", "default": 3}, "items": {"type": "array", "items": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}),
+    obj({"one": {"oneOf": []}, "two": {"oneOf": None, "description": "d", "default": 3}, "items": {"type": "array", "items": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}),
 ]
 TOOLS = [tool("weather", SCHEMAS[2], description="The weather.\n\nOf a city\r\n"), tool("ping"), tool("empty", {}, description=None)]
 EXTRA = {"refusal": None, "annotations": [], "audio": None, "function_call": None}
@@ -279,17 +295,17 @@ BODIES = [
 WORDS = ["a", "é", "word", " space", "\n", "\n\n", "<|end|>", "<|start|>", "日本", "12345", "it's", "{}", "null", "//", "x\ty", "CamelCase", "\r\n", "  ", "\u00a0", "🙂"]
 
 
-class Chance(random.Random):
-    """Random chats."""
+class RandomChats(random.Random):
+    """Generator of random chats."""
 
-    def some(self, chance):
-        return self.random() < chance
+    def happens(self, probability):
+        return self.random() < probability
 
-    def text(self, most=5):
-        return "".join(self.choice(WORDS) for _ in range(self.randint(0, most)))
+    def text(self, max_words=5):
+        return "".join(self.choice(WORDS) for _ in range(self.randint(0, max_words)))
 
     def content(self):
-        if self.some(0.7):
+        if self.happens(0.7):
             return self.text()
         return texts(*[self.text(3) for _ in range(self.randint(0, 3))])
 
@@ -302,26 +318,26 @@ class Chance(random.Random):
         kinds += ["object"] * 6 if depth else []
         kind = self.choice(kinds)
         schema = {} if kind is None else {"type": kind}
-        below = max(depth - 1, 0)
-        if kind == "object" and self.some(0.9):
+        inner_depth = max(depth - 1, 0)
+        if kind == "object" and self.happens(0.9):
             keys = self.sample(["k", "key two", "é", "z", "a"], self.randint(0, 4))
-            schema["properties"] = {key: self.schema(below) for key in keys}
-            if self.some(0.5):
+            schema["properties"] = {key: self.schema(inner_depth) for key in keys}
+            if self.happens(0.5):
                 schema["required"] = self.sample(keys + ["none", 5], self.randint(0, len(keys)))
-        if kind == "array" and self.some(0.7):
-            schema["items"] = self.schema(below)
-        if self.some(0.3):
+        if kind == "array" and self.happens(0.7):
+            schema["items"] = self.schema(inner_depth)
+        if self.happens(0.3):
             schema["enum"] = [self.choice(["x", "y\"", 1, None]) for _ in range(self.randint(0, 3))]
-        if depth and self.some(0.15):
-            schema["oneOf"] = self.choice([None, 5, [self.schema(below) for _ in range(self.randint(0, 3))]])
-        makers = {
+        if depth and self.happens(0.15):
+            schema["oneOf"] = self.choice([None, 5, [self.schema(inner_depth) for _ in range(self.randint(0, 3))]])
+        generators = {
             "title": lambda: self.text(2),
             "description": lambda: self.choice(["same", self.text(3), None]),
             "default": self.default,
             "nullable": lambda: self.choice([True, False, None]),
             "examples": lambda: self.choice([[], ["e", 1, "f"], None]),
         }
-        schema.update({name: make() for name, make in makers.items() if self.some(0.25)})
+        schema.update({name: generate() for name, generate in generators.items() if self.happens(0.25)})
         items = list(schema.items())
         self.shuffle(items)
         return dict(items)
@@ -331,23 +347,25 @@ class Chance(random.Random):
         if kind != "assistant":
             return output(self.content(), self.choice(["c1", "c2", "c3"])) if kind == "tool" else {"role": kind, "content": self.content()}
         more = {}
-        if self.some(0.5):
+        if self.happens(0.5):
             more[self.choice(["reasoning", "reasoning_content"])] = self.text()
-        if self.some(0.4):
+        if self.happens(0.4):
             names = ["f", "get_weather", "a.b", "é f"]
             more["tool_calls"] = [call(self.choice(names), self.text(), self.choice(["c1", "c2", "c3"])) for _ in range(self.randint(1, 2))]
-        return assistant(self.choice([self.content(), None, ""]), **more, **(EXTRA if self.some(0.3) else {}))
+        return assistant(self.choice([self.content(), None, ""]), **more, **(EXTRA if self.happens(0.3) else {}))
 
     def body(self):
         body = {"messages": [self.message() for _ in range(self.randint(1, 7))]}
-        if self.some(0.3):
+        if self.happens(0.3):
             body["tools"] = [tool(self.choice(["f", "get_weather"]), self.schema(3), description=self.choice([None, self.text()])) for _ in range(self.randint(1, 3))]
-        if self.some(0.3):
+        if self.happens(0.3):
             body["reasoning_effort"] = self.choice(["low", "high"])
         return body
 
 
-class Vocabulary:
+class BpeVocabulary:
+    """Byte-level BPE vocabulary with the merges that are to be written, by rank."""
+
     def __init__(self, path):
         import regex
 
@@ -356,42 +374,45 @@ class Vocabulary:
         self.ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
         self.merges = {}
 
-    def learn(self, text):
-        """Notes the merges that a text needs."""
+    def add_text(self, text):
+        """Adds the merges that a text needs."""
         for word in self.pattern.findall(text):
-            self.merge(word.encode())
+            self.add_word(word.encode())
 
-    def merge(self, word, most=None):
-        parts = [word[at : at + 1] for at in range(len(word))]
+    def add_word(self, word, rank_limit=1 << 30):
+        """Adds the merges of a word with ranks below the limit. Returns the word's parts after these merges."""
+        parts = [word[index : index + 1] for index in range(len(word))]
         while len(parts) > 1:
-            best = min(range(len(parts) - 1), key=lambda at: self.ranks.get(parts[at] + parts[at + 1], 1 << 30))
+            best = min(range(len(parts) - 1), key=lambda left: self.ranks.get(parts[left] + parts[left + 1], 1 << 30))
             rank = self.ranks.get(parts[best] + parts[best + 1], 1 << 30)
-            if rank >= (1 << 30 if most is None else most):
+            if rank >= rank_limit:
                 break
             self.merges[rank] = (parts[best], parts[best + 1])
             parts[best : best + 2] = [parts[best] + parts[best + 1]]
         return parts
 
-    def learn_all(self):
+    def add_all(self):
+        """Adds the merges of all tokens."""
         for token, rank in self.ranks.items():
             if len(token) > 1:
-                self.merges[rank] = tuple(self.merge(token, rank))
+                self.merges[rank] = tuple(self.add_word(token, rank))
 
     def write(self, folder):
-        letters = [byte for byte in range(256) if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174]
-        behind = [byte for byte in range(256) if byte not in letters]
-        letter = {byte: chr(byte) for byte in letters} | {byte: chr(256 + at) for at, byte in enumerate(behind)}
+        """Writes `tokenizer.json` and `config.json` with the added merges."""
+        printable = [byte for byte in range(256) if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174]
+        others = [byte for byte in range(256) if byte not in printable]
+        letters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
         def name(token):
-            return "".join(letter[byte] for byte in token)
+            return "".join(letters[byte] for byte in token)
 
         merges = [pair for _, pair in sorted(self.merges.items())]
         tokens = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
         vocabulary = {name(token): self.ranks[token] for token in sorted(tokens, key=self.ranks.get)}
-        # Ids with gaps are kept only for tokens of the vocabulary.
+        # Special tokens outside the vocabulary would get the next free ids, so a partial vocabulary includes them.
         vocabulary |= SPECIAL if len(vocabulary) < len(self.ranks) else {}
         split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
-        bytes_of = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
         model |= {"fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": vocabulary}
@@ -401,9 +422,9 @@ class Vocabulary:
             "padding": None,
             "added_tokens": [{"id": id, "content": text, **flags} for text, id in sorted(SPECIAL.items(), key=lambda item: item[1])],
             "normalizer": None,
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, bytes_of]},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
             "post_processor": None,
-            "decoder": {**bytes_of, "use_regex": True},
+            "decoder": {**byte_level, "use_regex": True},
             "model": {**model, "merges": [[name(left), name(right)] for left, right in merges]},
         }
         folder.mkdir(parents=True, exist_ok=True)
@@ -412,36 +433,37 @@ class Vocabulary:
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--vllm", required=True, type=Path, help="folder with vLLM's package")
-    arguments.add_argument("--record", required=True, help="where to write the lines")
-    arguments.add_argument("--random", type=int, help="number of random chats")
-    arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--vocabulary", help="file with the ranks of o200k_base")
-    arguments.add_argument("--tokenizer", type=Path, help="folder of the tokenizer to write")
-    arguments.add_argument("--whole", action="store_true", help="write the whole vocabulary")
-    options = arguments.parse_args()
-    engine = Engine(options.vllm)
-    chance = Chance(options.seed)
-    bodies = BODIES if options.random is None else [chance.body() for _ in range(options.random)]
-    prompts = [engine.tokens(body) for body in bodies]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--vllm", required=True, type=Path, help="folder with vLLM's package")
+    parser.add_argument("--record", required=True, help="file to write the prompts and tokens to")
+    parser.add_argument("--random", type=int, help="record this number of random chats instead")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--vocabulary", help="file of the ranks of o200k_base; needed for --tokenizer")
+    parser.add_argument("--tokenizer", type=Path, help="folder to write the tokenizer to")
+    parser.add_argument("--whole", action="store_true", help="write the full vocabulary")
+    options = parser.parse_args()
+    renderer = VllmRenderer(options.vllm)
+    random_chats = RandomChats(options.seed)
+    bodies = BODIES if options.random is None else [random_chats.body() for _ in range(options.random)]
+    prompts = [renderer.tokens(body) for body in bodies]
     with open(options.record, "w", encoding="utf-8") as out:
         for body, tokens in zip(bodies, prompts):
             out.write(json.dumps({"template": None, "body": body, "tokens": tokens}, ensure_ascii=False) + "\n")
     if options.tokenizer is not None:
-        vocabulary = Vocabulary(options.vocabulary)
+        vocabulary = BpeVocabulary(options.vocabulary)
         if options.whole:
-            vocabulary.learn_all()
+            vocabulary.add_all()
         for tokens in filter(None, prompts):
-            # The text between special tokens, and each token: parts of a content are tokenized by themselves.
-            ordinary = [[]]
+            # The merges of the texts between special tokens. Below, those of each token are added too, because parts
+            # of a content are tokenized separately.
+            runs = [[]]
             for id in tokens:
-                ordinary[-1].append(id) if id < 199998 else ordinary.append([])
-            for run in ordinary:
-                vocabulary.learn(engine.encoding.decode(run))
+                runs[-1].append(id) if id < 199998 else runs.append([])
+            for run in runs:
+                vocabulary.add_text(renderer.encoding.decode(run))
         by_rank = {rank: token for token, rank in vocabulary.ranks.items()}
         for id in {id for tokens in filter(None, prompts) for id in tokens if id in by_rank}:
-            vocabulary.merge(by_rank[id])
+            vocabulary.add_word(by_rank[id])
         vocabulary.write(options.tokenizer)
 
 

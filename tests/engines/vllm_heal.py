@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Breaks the KV event feeds of two real vLLM servers in every way we know and measures how long Conductor's index is wrong.
+"""Injects faults into the KV event feeds of two real vLLM servers and measures how long Conductor's index is wrong.
 
     python tests/engines/vllm_heal.py --conductor target/release/conductor --start ../shared/engines/run.sh \
         --venv /tmp/venv-vllm --model-path /tmp/tiny-model
 
-Worker A is followed through a relay of the script's own (lossy_relay.py), worker B directly. After each disturbance the
-index (`/query` and `/services` of the index service) is compared with what the engine holds by its own account
-(engine_truth.py: its history replayed from 0), and then requests through Conductor with what the engine really reused
-(`usage.prompt_tokens_details.cached_tokens`). Needs pyzmq and msgpack; tests/engines/README.md tells more. Exits with 1
-when an answer is wrong, late, or Conductor is not the same process at the end.
+Conductor follows worker A through a relay of this script (lossy_relay.py), and worker B directly.
+The script makes two comparisons after each fault:
+
+- the index (`/query` and `/services` of the index service) with the engine's cache, computed from the engine's event
+  history (engine_truth.py);
+- the index's matches for requests through Conductor with the engine's own count of reused tokens
+  (`usage.prompt_tokens_details.cached_tokens`).
+
+Needs pyzmq and msgpack. tests/engines/README.md has the details.
+Exits with 1 after any wrong or late result, or if Conductor's process has exited before the end.
 """
 
 import argparse
@@ -20,256 +25,300 @@ import sys
 import time
 
 import engine_truth
-from heal_rig import BLOCK, COUNTERS, DEADLINE_S, Conductor, Engine, Failed, Index, Prompts, Traffic, Watcher, complete, expected, post
+from heal_rig import (
+    BLOCK,
+    COUNTERS,
+    DEADLINE_S,
+    ConductorProcess,
+    EngineServer,
+    IndexClient,
+    IndexPoller,
+    PromptSet,
+    RigError,
+    TrafficThread,
+    complete,
+    expected_snapshot,
+    post,
+)
 from lossy_relay import LossyRelay
 
-LIMIT_S = 1.0  # From the repair until the index is equal to the engine again.
-IN_SECONDS = ("some_lost", "random_loss", "relay_killed")
-DISTURBANCES = (*IN_SECONDS, "last_lost", "cache_reset", "engine_a_restarted", "engine_b_restarted", "both_gone")
+LIMIT_S = 1.0  # From the repair until the index equals the engine's cache again.
+SHORT_FAULTS = ("some_lost", "random_loss", "relay_killed")  # Take seconds.
+# Names of methods of `FeedRecoveryTest`.
+FAULTS = (*SHORT_FAULTS, "last_lost", "cache_reset", "engine_a_restarted", "engine_b_restarted", "both_gone")
 
 
-class Proof:
+class FeedRecoveryTest:
     def __init__(self, options):
         self.options = options
-        self.prompts = Prompts(options.seed)
+        self.prompts = PromptSet(options.seed)
         self.random = random.Random(options.seed)
         self.engines = {
-            "A": Engine("A", 8000, 5557, 5558, options),
-            "B": Engine("B", 8010, 5567, 5568, options),
+            "A": EngineServer("A", 8000, 5557, 5558, options),
+            "B": EngineServer("B", 8010, 5567, 5568, options),
         }
         a = self.engines["A"]
         events, replay = (f"tcp://127.0.0.1:{port}" for port in options.ports[3:5])
         self.relay = LossyRelay(a.events, a.replay, events, replay, options.seed)
-        self.rows, self.failures = [], 0
+        self.rows, self.failure_count = [], 0
 
     def run(self):
         for engine in self.engines.values():
-            if engine.is_up() and not engine.has_history():
+            if engine.is_up() and not engine.has_full_history():
                 engine.kill()
             engine.start()
         for engine in self.engines.values():
-            engine.wait_up()
-        self.fill()
+            engine.wait_until_up()
+        self.fill_caches()
         self.relay.start()
         began = time.monotonic()
-        self.conductor = Conductor(self.options, self.relay, self.engines)
-        self.watcher = Watcher(self.conductor.indexer, self.prompts.all)
-        self.watcher.start()
-        healed = {name: self.heal(name) for name in self.engines}
+        self.conductor = ConductorProcess(self.options, self.relay, self.engines)
+        self.poller = IndexPoller(self.conductor.indexer, self.prompts.all)
+        self.poller.start()
+        recovered = {name: self.wait_until_equal(name) for name in self.engines}
         for name in self.engines:
-            self.judge("Conductor started after the engine", name, "everything", began, "its own start", 5.0, healed=healed[name])
-        for disturb in self.options.only or DISTURBANCES:
-            for _ in range(self.options.rounds if disturb in IN_SECONDS else 1):
-                getattr(self, disturb)()
+            self.check_recovery(
+                "Conductor started after the engine", name, "everything", began, "Conductor's start", 5.0,
+                recovered=recovered[name],
+            )
+        for fault in self.options.only or FAULTS:
+            for _ in range(self.options.rounds if fault in SHORT_FAULTS else 1):
+                getattr(self, fault)()
 
-    def pause_ms(self):
-        """Between two looks at the index: times are exact to this."""
-        return (self.watcher.busy_s / max(1, self.watcher.asked) + self.watcher.pause_s) * 1_000
+    def poll_interval_ms(self):
+        """Returns the mean time between two polls of the index, which is the resolution of all measured times."""
+        return (self.poller.busy_s / max(1, self.poller.poll_count) + self.poller.pause_s) * 1_000
 
-    def fill(self):
+    def fill_caches(self):
         for engine in self.engines.values():
             for _ in range(12):
-                engine.complete(self.prompts.any())
+                engine.complete(self.prompts.random_prompt())
 
-    # --- judging
+    # --- checks
 
-    def wrong(self, name, moment=None, must=True):
-        """How many prompts the index was wrong about then, by what the engine holds now; in which nothing may run."""
+    def index_errors(self, name, moment=None, must_differ=True):
+        """Returns a summary of the differences between the index at a moment and the engine's current cache.
+
+        No request may run meanwhile. If there must be a difference, its absence is a failure.
+        """
         moment = moment or time.monotonic()
-        depths, held = expected(self.engines[name].truth(), self.prompts.all)
-        claimed, count = self.watcher.at(moment)[name]
-        more, less = (sum(better(a, b) for a, b in zip(claimed, depths)) for better in (operator.gt, operator.lt))
-        if must and more + less == 0:
-            self.failures += 1
-            print("FAIL  the disturbance changed nothing", flush=True)
-        return f"{more} too long, {less} too short of {len(depths)}; {count} blocks for {held}"
+        expected_matches, expected_count = expected_snapshot(self.engines[name].cache_state(), self.prompts.all)
+        matches, count = self.poller.snapshot_at(moment)[name]
+        too_long, too_short = (
+            sum(differs(match, expected) for match, expected in zip(matches, expected_matches))
+            for differs in (operator.gt, operator.lt)
+        )
+        if must_differ and too_long + too_short == 0:
+            self.failure_count += 1
+            print("FAIL  the fault caused no difference", flush=True)
+        prompt_count = len(expected_matches)
+        return f"{too_long} too long, {too_short} too short of {prompt_count}; {count} blocks for {expected_count}"
 
-    def heal(self, name):
-        """Waits until the index is equal to the engine. Answers what the engine holds, and since when it is."""
-        truth = self.engines[name].truth()
-        wanted = expected(truth, self.prompts.all)
+    def wait_until_equal(self, name):
+        """Waits until the index equals the engine's cache. Returns the cache state and the time since when it does."""
+        state = self.engines[name].cache_state()
+        expected = expected_snapshot(state, self.prompts.all)
         started = time.monotonic()
-        while (since := self.watcher.equal_since(name, wanted)) is None:
-            if time.monotonic() - started > DEADLINE_S or self.watcher.error is not None:
+        while (since := self.poller.equal_since(name, expected)) is None:
+            if time.monotonic() - started > DEADLINE_S or self.poller.error is not None:
                 break
             time.sleep(0.02)
-        return truth, since
+        return state, since
 
-    def judge(self, what, name, before, repaired_at, began_at="", limit=LIMIT_S, since=None, note="", healed=None):
-        """Waits until the index is equal to the engine, checks everything else there is, and adds a row."""
-        truth, equal_since = healed or self.heal(name)
-        wanted = expected(truth, self.prompts.all)
-        row = {"what": what, "worker": name, "wrong before": before, "note": note}
+    def check_recovery(
+        self, fault, name, before, repaired_at, repair="", limit=LIMIT_S, earlier=None, note="", recovered=None
+    ):
+        """Waits until the index equals the engine's cache, runs all other checks, and adds a row to the table.
+
+        `earlier` has the feed's counters from before the fault, `recovered` the result of an earlier
+        `wait_until_equal`.
+        """
+        state, equal_since = recovered or self.wait_until_equal(name)
+        expected = expected_snapshot(state, self.prompts.all)
+        row = {"fault": fault, "worker": name, "wrong before": before, "note": note}
         problems = []
         if equal_since is None:
-            problems.append(f"index {self.watcher.now()[name]} engine {wanted}")
+            problems.append(f"index {self.poller.fresh_snapshot()[name]} engine {expected}")
         else:
             took = max(0.0, equal_since - repaired_at)
-            row["repair to equal"] = f"{took * 1_000:.0f} ms" + (f" after {began_at}" if began_at else "")
+            row["repair to equal"] = f"{took * 1_000:.0f} ms" + (f" after {repair}" if repair else "")
             if took > limit:
                 problems.append(f"took {took:.2f} s")
-        row["chains"] = self.chains(name, self.heal(name)[0] if healed else truth, problems)
-        row["cached"] = self.cached(problems)
+        row["chains"] = self.check_chains(name, self.wait_until_equal(name)[0] if recovered else state, problems)
+        row["cached"] = self.check_cached_tokens(problems)
         now = self.conductor.counters(name) if self.conductor.is_alive() else None
         if now is None:
-            problems.append("conductor is gone")
+            problems.append("Conductor has exited")
         else:
-            row["feed"] = " ".join(f"{key}+{now[key] - (since or {}).get(key, 0)}" for key in COUNTERS)
+            row["feed"] = " ".join(f"{key}+{now[key] - (earlier or {}).get(key, 0)}" for key in COUNTERS)
         row["verdict"] = "ok" if not problems else "FAIL: " + "; ".join(problems)
-        self.failures += bool(problems)
+        self.failure_count += bool(problems)
         self.rows.append(row)
         print(json.dumps(row), flush=True)
 
-    def chains(self, name, truth, problems):
-        """Every chain that the engine ever stored, held or not: exactly the held part is in the index."""
-        index, wrong, chains = Index(self.conductor.indexer), 0, truth.chains()
+    def check_chains(self, name, state, problems):
+        """Checks that the index matches exactly the held part of every chain the engine ever stored."""
+        index, wrong, chains = IndexClient(self.conductor.indexer), 0, state.chains()
         for chain in chains:
-            wrong += index.depths(chain).get(name, 0) != truth.depth(chain, BLOCK)
+            wrong += index.matched_tokens(chain).get(name, 0) != state.matched_tokens(chain, BLOCK)
         if wrong:
             problems.append(f"{wrong} of {len(chains)} chains wrong")
         return f"{len(chains) - wrong}/{len(chains)}"
 
-    def cached(self, problems):
-        """Requests through Conductor: the index's answer, the engine's events and what the engine reused agree."""
+    def check_cached_tokens(self, problems):
+        """Checks for requests through Conductor that the index, the engine's events and its cached tokens agree."""
         probes = self.random.sample(self.prompts.all, 6)
         agreed = 0
         for probe in probes:
-            truths = {name: engine.truth() for name, engine in self.engines.items() if engine.is_up()}
-            self.wait_equal(truths)
+            states = {name: engine.cache_state() for name, engine in self.engines.items() if engine.is_up()}
+            self.wait_until_all_equal(states)
             headers, cached = complete(f"http://{self.conductor.base}", probe)
             worker, matched = headers["x-conductor-worker"], int(headers["x-conductor-matched-tokens"] or -1)
-            held = truths[worker].depth(probe, BLOCK)
-            usable = min(held, (len(probe) - 1) // BLOCK * BLOCK)
-            if (matched, cached) == (held, usable):
+            held = states[worker].matched_tokens(probe, BLOCK)
+            reusable = min(held, (len(probe) - 1) // BLOCK * BLOCK)
+            if (matched, cached) == (held, reusable):
                 agreed += 1
             else:
                 problems.append(f"at {worker}: index {matched}, events {held}, engine reused {cached}")
         return f"{agreed}/{len(probes)}"
 
-    def wait_equal(self, truths):
-        """A probe that was not held is stored by its engine: what follows is asked for when the index has that."""
+    def wait_until_all_equal(self, states):
+        """Waits until the index equals these cache states, which include the blocks of the previous probe."""
         started = time.monotonic()
-        for name, truth in truths.items():
-            wanted = expected(truth, self.prompts.all)
-            while self.watcher.now()[name] != wanted and time.monotonic() - started < 3:
+        for name, state in states.items():
+            expected = expected_snapshot(state, self.prompts.all)
+            while self.poller.fresh_snapshot()[name] != expected and time.monotonic() - started < 3:
                 time.sleep(0.02)
 
-    # --- disturbances
+    # --- faults
 
-    def lose_while(self, condition, pause_s=0.02):
+    def send_while(self, condition, pause_s=0.02):
         while condition():
-            self.engines["A"].complete(self.prompts.any())
+            self.engines["A"].complete(self.prompts.random_prompt())
             time.sleep(pause_s)
 
-    def passes_again(self):
-        """The next message gets through: since then the subscriber can know that others did not."""
-        passed = self.relay.passed
-        while self.relay.passed == passed:
-            self.engines["A"].complete(self.prompts.any())
+    def forward_one(self):
+        """Sends requests until the relay forwards a message, by which the subscriber can detect a gap.
+
+        Returns the time of the message.
+        """
+        forwarded = self.relay.forwarded_count
+        while self.relay.forwarded_count == forwarded:
+            self.engines["A"].complete(self.prompts.random_prompt())
             time.sleep(0.02)
-        return self.relay.last_passed_at
+        return self.relay.last_forwarded_at
 
     def some_lost(self):
-        since, lost = self.conductor.counters("A"), self.random.randrange(2, 9)
-        self.relay.drop(lost)
-        self.lose_while(self.relay.dropping)
-        before = self.wrong("A", self.relay.last_lost_at + 0.05)
-        self.judge(f"{lost} messages lost, the next passes", "A", before, self.passes_again(), since=since)
+        earlier, lost = self.conductor.counters("A"), self.random.randrange(2, 9)
+        self.relay.drop_next(lost)
+        self.send_while(self.relay.is_dropping)
+        before = self.index_errors("A", self.relay.last_dropped_at + 0.05)
+        fault = f"{lost} messages lost, the next is forwarded"
+        self.check_recovery(fault, "A", before, self.forward_one(), earlier=earlier)
 
     def random_loss(self):
-        since, lost = self.conductor.counters("A"), self.relay.lost
+        earlier, dropped = self.conductor.counters("A"), self.relay.dropped_count
         until = time.monotonic() + 3
-        self.relay.lose(0.6)
-        self.lose_while(lambda: time.monotonic() < until or self.relay.last_lost_at < self.relay.last_passed_at)
-        # A replay that an earlier gap asked for may bring the last ones too.
-        before = self.wrong("A", self.relay.last_lost_at + 0.05, must=False)
-        self.relay.lose(0.0)
-        repaired_at = self.passes_again()
-        self.judge(f"{self.relay.lost - lost} messages lost at random in 3 s", "A", before, repaired_at, since=since)
+        self.relay.set_loss_rate(0.6)
+        self.send_while(
+            lambda: time.monotonic() < until or self.relay.last_dropped_at < self.relay.last_forwarded_at
+        )
+        # The replay of an earlier gap may include the last messages, so a difference is not required.
+        before = self.index_errors("A", self.relay.last_dropped_at + 0.05, must_differ=False)
+        self.relay.set_loss_rate(0.0)
+        repaired_at = self.forward_one()
+        fault = f"{self.relay.dropped_count - dropped} messages lost at random in 3 s"
+        self.check_recovery(fault, "A", before, repaired_at, earlier=earlier)
 
     def last_lost(self):
-        """No message follows: only a look finds this one. The clock starts at the loss."""
-        since = self.conductor.counters("A")
-        self.passes_again()
+        """Drops one message without a successor: only an idle check detects it. The time is taken from the loss."""
+        earlier = self.conductor.counters("A")
+        self.forward_one()
         time.sleep(0.2)
-        self.relay.drop(1)
-        self.lose_while(self.relay.dropping, pause_s=0.15)
-        before = self.wrong("A", self.relay.last_lost_at + 0.05)
-        self.judge("1 message lost, silence follows", "A", before, self.relay.last_lost_at, "the loss", 2.0, since)
+        self.relay.drop_next(1)
+        self.send_while(self.relay.is_dropping, pause_s=0.15)
+        before = self.index_errors("A", self.relay.last_dropped_at + 0.05)
+        self.check_recovery(
+            "1 message lost, silence follows", "A", before, self.relay.last_dropped_at, "the loss", 2.0, earlier
+        )
 
     def relay_killed(self):
-        since, seconds = self.conductor.counters("A"), self.random.uniform(1, 8)
-        traffic = Traffic(self.conductor.base, self.prompts, self.engines["A"])
+        earlier, seconds = self.conductor.counters("A"), self.random.uniform(1, 8)
+        traffic = TrafficThread(self.conductor.base, self.prompts, self.engines["A"])
         traffic.start()
         time.sleep(0.5)
         self.relay.stop()
-        traffic.broken = True
+        traffic.is_fault_active = True
         time.sleep(seconds)
-        note = traffic.end()
-        before = self.wrong("A")
+        note = traffic.stop()
+        before = self.index_errors("A")
         restored_at = self.relay.start()
-        self.judge(f"relay killed for {seconds:.1f} s and restored", "A", before, restored_at, since=since, note=note)
+        fault = f"relay killed for {seconds:.1f} s and restored"
+        self.check_recovery(fault, "A", before, restored_at, earlier=earlier, note=note)
 
     def cache_reset(self):
-        """An engine tells of a reset with its next step."""
+        """Resets both caches. An engine publishes the reset with its next step."""
         for name, engine in self.engines.items():
-            since, cleared = self.conductor.counters(name), engine.truth().cleared
-            held = self.watcher.now()[name][1]
+            earlier, cleared = self.conductor.counters(name), engine.cache_state().cleared_count
+            held = self.poller.fresh_snapshot()[name][1]
             post(f"{engine.base}/reset_prefix_cache")
             before = f"{held} blocks for 0"
             step_at = time.monotonic()
-            engine.complete(self.prompts.any())
-            self.judge("/reset_prefix_cache, then a step", name, before, step_at, "the step began", since=since)
-            if engine.truth().cleared != cleared + 1:
-                raise Failed(f"{name} did not tell of its reset")
+            engine.complete(self.prompts.random_prompt())
+            fault = "/reset_prefix_cache, then a step"
+            self.check_recovery(fault, name, before, step_at, "the start of the step", earlier=earlier)
+            if engine.cache_state().cleared_count != cleared + 1:
+                raise RigError(f"{name} did not publish its reset")
 
     def restart(self, engine):
-        """Leaves the processors to the engine meanwhile: nearly all of its start is computing."""
-        self.watcher.pause_s, usual = 0.5, self.watcher.pause_s
+        """Restarts an engine. Polls less often meanwhile, because the engine's start needs the processors."""
+        self.poller.pause_s, usual_pause_s = 0.5, self.poller.pause_s
         engine.kill()
         engine.start()
-        engine.wait_up()
-        self.watcher.pause_s = usual
+        engine.wait_until_up()
+        self.poller.pause_s = usual_pause_s
 
-    def engine_restarted(self, name):
-        engine, since = self.engines[name], self.conductor.counters(name)
-        traffic = Traffic(self.conductor.base, self.prompts, pause_s=0.5)
+    def check_engine_restart(self, name):
+        engine, earlier = self.engines[name], self.conductor.counters(name)
+        traffic = TrafficThread(self.conductor.base, self.prompts, pause_s=0.5)
         traffic.start()
         time.sleep(2)
         killed_at = time.monotonic()
-        traffic.broken = True
+        traffic.is_fault_active = True
         self.restart(engine)
         up_at = time.monotonic()
-        note = traffic.end()
-        before = self.wrong(name, killed_at + 0.2)
-        what = f"engine killed, and up again after {up_at - killed_at:.0f} s"
+        note = traffic.stop()
+        before = self.index_errors(name, killed_at + 0.2)
+        fault = f"engine killed, and up again after {up_at - killed_at:.0f} s"
         if name == "A":
-            # To the subscriber the relay was there all the time: it takes a message to tell.
-            self.judge(what, name, before, self.passes_again(), "its first message", since=since, note=note)
+            # The subscriber's connection to the relay was never lost: only a message can reveal the restart.
+            repaired_at, repair = self.forward_one(), "its first message"
         else:
-            self.judge(what, name, before, up_at, "it was up, empty", since=since, note=note)
+            repaired_at, repair = up_at, "its start with an empty cache"
+        self.check_recovery(fault, name, before, repaired_at, repair, earlier=earlier, note=note)
 
     def engine_a_restarted(self):
-        self.engine_restarted("A")
+        self.check_engine_restart("A")
 
     def engine_b_restarted(self):
-        self.engine_restarted("B")
+        self.check_engine_restart("B")
 
     def both_gone(self):
-        """The engine starts anew and goes on past the numbers known, while the feed is down."""
-        engine, since = self.engines["A"], self.conductor.counters("A")
-        old = engine.truth().last
+        """Restarts the engine while the relay is down, and continues until it has passed its old sequence number."""
+        engine, earlier = self.engines["A"], self.conductor.counters("A")
+        old = engine.cache_state().last
         self.relay.stop()
         self.restart(engine)
-        while (engine_truth.replay(engine.replay).last or 0) < old + 3:
-            engine.complete(self.prompts.any())
-        before = self.wrong("A")
+        while (engine_truth.replay_history(engine.replay).last or 0) < old + 3:
+            engine.complete(self.prompts.random_prompt())
+        before = self.index_errors("A")
         restored_at = self.relay.start()
-        self.judge("engine restarted and past the old numbers behind a dead relay", "A", before, restored_at, since=since)
+        fault = "engine restarted behind a stopped relay, and past its old sequence number"
+        self.check_recovery(fault, "A", before, restored_at, earlier=earlier)
 
 
-def table(rows):
-    columns = ["what", "worker", "wrong before", "repair to equal", "chains", "cached", "feed", "note", "verdict"]
+def print_table(rows):
+    columns = ["fault", "worker", "wrong before", "repair to equal", "chains", "cached", "feed", "note", "verdict"]
     print("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
     for row in rows:
         print("| " + " | ".join(str(row.get(column, "")) for column in columns) + " |")
@@ -278,41 +327,44 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--conductor", default="target/release/conductor")
-    parser.add_argument("--start", default="../shared/engines/run.sh", help="starts a server: PORT, EV, REPLAY, BLOCKS, VENV, MODEL")
+    parser.add_argument("--start", default="../shared/engines/run.sh",
+                        help="script that starts a server; environment: PORT, EV, REPLAY, BLOCKS, VENV, MODEL")
     parser.add_argument("--venv", default="/tmp/venv-vllm")
     parser.add_argument("--model-path", default="/tmp/tiny-model")
-    parser.add_argument("--blocks", type=int, default=48, help="KV blocks of a server: few, so that it evicts")
-    parser.add_argument("--rounds", type=int, default=3, help="of everything that takes seconds only")
+    parser.add_argument("--blocks", type=int, default=48, help="KV blocks of a server, few enough to cause evictions")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions of each fault that takes only seconds")
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--ports", type=int, nargs=5, default=[8190, 8191, 8192, 5657, 5658],
-                        help="Conductor's, its admin's and index service's, and the relay's for events and replay")
-    parser.add_argument("--only", nargs="+", choices=DISTURBANCES, help="instead of all; the last three take minutes")
+                        help="ports of Conductor, its admin pages, its index service, the relay's events and replays")
+    parser.add_argument("--only", nargs="+", choices=FAULTS,
+                        help="faults to inject instead of all; the last three take minutes")
     parser.add_argument("--keep", action="store_true", help="leave the servers running for the next run")
     options = parser.parse_args()
     options.start = str(pathlib.Path(options.start).resolve())
-    proof = Proof(options)
-    proof.conductor = None
-    ended = None
+    test = FeedRecoveryTest(options)
+    test.conductor = None
+    exit_code = None
     try:
-        proof.run()
-    except (Failed, engine_truth.NoHistory, OSError) as error:
-        proof.failures += 1
+        test.run()
+    except (RigError, engine_truth.HistoryError, OSError) as error:
+        test.failure_count += 1
         print(f"FAIL  {error!r}", flush=True)
     finally:
-        if proof.conductor is not None:
-            alive = proof.conductor.is_alive()
-            proof.failures += not alive
-            ended = proof.conductor.end()
+        if test.conductor is not None:
+            is_alive = test.conductor.is_alive()
+            test.failure_count += not is_alive
+            exit_code = test.conductor.stop()
         if not options.keep:
-            for engine in proof.engines.values():
+            for engine in test.engines.values():
                 engine.kill()
-    table(proof.rows)
-    if proof.conductor is not None:
-        print(f"conductor: one process from the start ({proof.conductor.process.pid}), "
-              f"{'running' if alive else 'gone'} at the end, {ended} on SIGTERM; its log: {proof.conductor.log}")
-        print(f"the index was asked about {len(proof.prompts.all)} prompts every {proof.pause_ms():.0f} ms")
-    print(f"{len(proof.rows)} comparisons, {proof.failures} failures")
-    return 1 if proof.failures else 0
+    print_table(test.rows)
+    if test.conductor is not None:
+        print(f"Conductor: process {test.conductor.process.pid} from the start, "
+              f"{'running' if is_alive else 'exited'} at the end, exit code {exit_code} on SIGTERM; "
+              f"log: {test.conductor.log}")
+        print(f"the index was polled for {len(test.prompts.all)} prompts every {test.poll_interval_ms():.0f} ms")
+    print(f"{len(test.rows)} comparisons, {test.failure_count} failures")
+    return 1 if test.failure_count else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Has vLLM's own code convert Anthropic Messages requests into chats, and writes them as the fixture of the crate `inference-api`.
+"""Records vLLM's conversion of Anthropic Messages requests to chats as a fixture of the crate `inference-api`.
 
-    /path/of/vllm/venv/bin/python tests/engines/vllm_messages.py --record host/inference-api/tests/fixtures/messages-vllm-0.32.0.jsonl
+    /path/of/vllm/venv/bin/python tests/engines/vllm_messages.py \
+        --record host/inference-api/tests/fixtures/messages-vllm-0.32.0.jsonl
 
-Needs vLLM installed, but no server and no model. One line for each request and rule of a chat template: the body, the rules, and the
-chat, which is null where vLLM refuses the request.
+Runs vLLM's own code. Needs an installed vLLM, but no server and no model.
+Writes one line for each request and combination of template rules: the body, the rules and the chat.
+The chat is null if vLLM refuses the request.
 """
 
 import argparse
@@ -27,16 +29,16 @@ def system(content):
     return {"role": "system", "content": content}
 
 
-def text(words, **more):
-    return {"type": "text", "text": words, **more}
+def text(content, **more):
+    return {"type": "text", "text": content, **more}
 
 
-def result(content, **more):
+def tool_result(content, **more):
     return {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
 
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
-LINKED = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+IMAGE_BY_URL = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"days": 2, "city": "Köln", "deep": {"b": [1.0, None], "a": True}}}
 TOOL = {"name": "weather", "description": "Tells the weather — <now>", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}, "as": {}}, "required": ["city"]}}
 BILLING = "x-anthropic-billing-header: cc_version=1; cch=abc\nkept"
@@ -56,15 +58,15 @@ BODIES = [
     {"messages": [user([])]},
     {"messages": [assistant([])]},
     {"messages": [user([text("what is it?"), IMAGE])]},
-    {"messages": [user([LINKED, text("and that?")])]},
+    {"messages": [user([IMAGE_BY_URL, text("and that?")])]},
     {"messages": [user([IMAGE])]},
     {"messages": [user([{"type": "image", "source": {}}, text("nothing there")])]},
     {"messages": [user([{"type": "image", "source": {"data": "QQ=="}}])]},
-    {"messages": [user("w?"), assistant([CALL]), user([result("12 °C")])], "tools": [TOOL]},
-    {"messages": [user("w?"), assistant([text("let me see"), CALL, {**CALL, "id": "toolu_2", "input": {}}]), user([result([text("12"), text("13")]), result(None), text("and now?")])], "tools": [TOOL]},
-    {"messages": [user("w?"), assistant([CALL]), user([result([text("see"), IMAGE, LINKED])])]},
-    {"messages": [user("w?"), assistant([CALL]), user([result([{"type": "tool_reference", "tool_name": "weather"}, {"type": "tool_reference", "name": "ping"}, {"type": "search_result", "x": 1}])])]},
-    {"messages": [user("w?"), assistant([CALL]), user([result("", is_error=True)])]},
+    {"messages": [user("w?"), assistant([CALL]), user([tool_result("12 °C")])], "tools": [TOOL]},
+    {"messages": [user("w?"), assistant([text("let me see"), CALL, {**CALL, "id": "toolu_2", "input": {}}]), user([tool_result([text("12"), text("13")]), tool_result(None), text("and now?")])], "tools": [TOOL]},
+    {"messages": [user("w?"), assistant([CALL]), user([tool_result([text("see"), IMAGE, IMAGE_BY_URL])])]},
+    {"messages": [user("w?"), assistant([CALL]), user([tool_result([{"type": "tool_reference", "tool_name": "weather"}, {"type": "tool_reference", "name": "ping"}, {"type": "search_result", "x": 1}])])]},
+    {"messages": [user("w?"), assistant([CALL]), user([tool_result("", is_error=True)])]},
     {"messages": [user("w?"), assistant([{"type": "tool_use", "id": "t", "name": "now"}]), user([{"type": "tool_result", "tool_use_id": "t"}])]},
     {"messages": [user("w?"), assistant([{"type": "tool_result", "tool_use_id": "t", "content": "odd"}])]},
     {"messages": [user("w?"), assistant([{"type": "tool_result", "tool_use_id": "t"}])]},
@@ -89,34 +91,49 @@ BODIES = [
     {"messages": [user([{"type": "document", "source": {}}])]},
     {"messages": [{"role": "tool", "content": "x"}]},
     {"messages": [user(7)]},
-    {"messages": [user([result([5])])]},
+    {"messages": [user([tool_result([5])])]},
     {"messages": [user("hi")], "tools": [{"type": "web_search_20250305", "name": "web_search"}]},
     {"messages": [user("hi")], "output_config": {"effort": "extreme"}},
 ]
 
 
-def chat(body, merges, disabled):
+def convert(body, merge_system, disabled_effort):
+    """Returns the chat that vLLM makes of a Messages body; None if vLLM refuses it.
+
+    `merge_system` and `disabled_effort` are the rules of the chat template: system messages join the leading one, and
+    the reasoning effort for disabled thinking.
+    """
     try:
-        request = AnthropicMessagesRequest.model_validate({"model": "m", "max_tokens": 2048, **json.loads(json.dumps(body))})
+        copy = json.loads(json.dumps(body))
+        request = AnthropicMessagesRequest.model_validate({"model": "m", "max_tokens": 2048, **copy})
         messages = []
-        Messages._convert_system_message(request, messages, merge_inline_system=merges)
-        Messages._convert_messages(request.messages, messages, merge_inline_system=merges)
-        made = Messages.to_chat_completion_request(request, merge_inline_system=merges, disabled_thinking_effort=disabled)
+        Messages._convert_system_message(request, messages, merge_inline_system=merge_system)
+        Messages._convert_messages(request.messages, messages, merge_inline_system=merge_system)
+        chat_request = Messages.to_chat_completion_request(
+            request, merge_inline_system=merge_system, disabled_thinking_effort=disabled_effort
+        )
     except ValueError:
         return None
-    tools = None if made.tools is None else [tool.model_dump() for tool in made.tools]
-    return {"messages": messages, "tools": tools, "reasoning_effort": made.reasoning_effort, "chat_template_kwargs": made.chat_template_kwargs}
+    tools = None if chat_request.tools is None else [tool.model_dump() for tool in chat_request.tools]
+    return {
+        "messages": messages,
+        "tools": tools,
+        "reasoning_effort": chat_request.reasoning_effort,
+        "chat_template_kwargs": chat_request.chat_template_kwargs,
+    }
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--record", required=True, help="where to write the lines")
-    options = arguments.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", required=True, help="file to write the lines to")
+    options = parser.parse_args()
     with open(options.record, "w", encoding="utf-8") as out:
-        for body, merges, disabled in itertools.product(BODIES, [False, True], ["none", "low"]):
-            line = {"body": body, "merges_system": merges, "disabled_thinking": disabled, "chat": chat(body, merges, disabled)}
-            # Other rules often change nothing: those lines say nothing new.
-            if line["chat"] != chat(body, False, "none") or not (merges or disabled == "low"):
+        for body, merge_system, disabled_effort in itertools.product(BODIES, [False, True], ["none", "low"]):
+            chat = convert(body, merge_system, disabled_effort)
+            line = {"body": body, "merges_system": merge_system, "disabled_thinking": disabled_effort, "chat": chat}
+            # Rules without an effect on the chat are omitted.
+            is_default = not merge_system and disabled_effort == "none"
+            if is_default or chat != convert(body, False, "none"):
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 

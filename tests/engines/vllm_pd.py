@@ -5,11 +5,16 @@
     python tests/engines/vllm_pd.py check --conductor target/release/conductor --dialect nixl \
         --prefill http://127.0.0.1:8100 --decode http://127.0.0.1:8200 --truth /tmp/truth.json [--restart COMMAND]
 
-`record` asks one plain vLLM (same model, same weights) and keeps its answers; `check` starts Conductor over the pair and
-wants the same tokens, for chat and completions, streamed and not, several at once, and with n > 1; that a client who leaves frees both
-engines (their /metrics say so); and, given a command that kills the prefill engine and starts it again, that the next
-request after it is served though its engine id is new. Needs the `openai` package. Prints one line a check and exits
-with 1 when one fails. tests/engines/README.md has the commands that start the engines.
+`record` sends requests to one plain vLLM with the same model and weights, and writes its responses to a file.
+`check` starts Conductor in front of the pair and checks that
+
+- chats and completions, streamed and not, have the recorded texts, also with n > 1;
+- concurrent requests have the texts of the decode engine alone;
+- a disconnected client's request is cancelled on both engines, according to their /metrics;
+- a request after a restart of the prefill engine is served despite its new engine id. COMMAND kills and starts it.
+
+Needs the `openai` package. Prints one line for each check, and exits with 1 if one fails.
+tests/engines/README.md has the commands that start the engines.
 """
 
 import argparse
@@ -30,206 +35,238 @@ DEADLINE_S = 30.0
 MODEL = "tiny"
 
 
-class Failed(Exception):
-    pass
+class CheckFailure(Exception):
+    """Failure of a check, with its reason."""
 
 
 def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return answer.read().decode()
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read().decode()
 
 
 def metric(base, name):
+    """Returns the sum of all series whose line in /metrics begins with `name`."""
     lines = [line for line in get(f"{base}/metrics").splitlines() if line.startswith(name)]
     return sum(float(line.split()[-1]) for line in lines)
 
 
 def prompt(seed, length):
-    return [(seed * at + 3) % 1900 for at in range(length)]
+    """Returns token ids."""
+    return [(seed * index + 3) % 1900 for index in range(length)]
 
 
-def talk(words):
+def chat_messages(words):
     return [{"role": "user", "content": f"tell me, please, about {words} and how one walks a tree of it"}]
 
 
-# Each is answered by both; greedy, so that equal weights give equal tokens.
+# Requests to both the plain server and the pair. Sampling is greedy, so that equal weights generate equal tokens.
 CASES = [
     {"name": f"completion of {length} tokens", "kind": "completion", "prompt": prompt(seed, length), "stream": stream}
     for seed, length in ((7, 3), (11, 31), (13, 32), (17, 130), (19, 400))
     for stream in (False, True)
 ] + [
-    {"name": f"chat about {words}", "kind": "chat", "messages": talk(words), "stream": stream}
+    {"name": f"chat about {words}", "kind": "chat", "messages": chat_messages(words), "stream": stream}
     for words in ("the os module", "a very long list of files, folders, links and pipes that nobody has read")
     for stream in (False, True)
 ] + [{"name": "two answers at once", "kind": "completion", "prompt": prompt(23, 130), "stream": False, "n": 2}]
 
 
-def ask(client, case, tokens=8):
-    common = {"model": MODEL, "max_tokens": tokens, "stream": case["stream"], "temperature": 0, "extra_body": {"ignore_eos": True}}
+def complete(client, case, tokens=8):
+    """Sends the request of a case. Returns the texts of its choices and its usage."""
+    common = {"model": MODEL, "max_tokens": tokens, "stream": case["stream"], "temperature": 0}
+    common["extra_body"] = {"ignore_eos": True}
     if "n" in case:
-        # vLLM takes several answers of a request only where it samples; one candidate makes that greedy.
+        # vLLM refuses n > 1 with greedy sampling. `top_k` of 1 makes sampling deterministic.
         common |= {"n": case["n"], "temperature": 0.01, "seed": 1, "extra_body": {"ignore_eos": True, "top_k": 1}}
     if case["stream"]:
         common["stream_options"] = {"include_usage": True}
     if case["kind"] == "chat":
-        answer = client.chat.completions.create(messages=case["messages"], **common)
+        response = client.chat.completions.create(messages=case["messages"], **common)
     else:
-        answer = client.completions.create(prompt=case["prompt"], **common)
+        response = client.completions.create(prompt=case["prompt"], **common)
     if not case["stream"]:
-        texts = [c.message.content if case["kind"] == "chat" else c.text for c in answer.choices]
-        return texts, answer.usage
+        texts = [c.message.content if case["kind"] == "chat" else c.text for c in response.choices]
+        return texts, response.usage
     text, usage = "", None
-    for chunk in answer:
+    for chunk in response:
         usage = chunk.usage or usage
         for choice in chunk.choices:
             text += (choice.delta.content if case["kind"] == "chat" else choice.text) or ""
     return [text], usage
 
 
-def client_of(base):
+def case_key(case):
+    """Returns the key of a case in the file of recorded responses."""
+    return f"{case['name']}, {'streamed' if case['stream'] else 'whole'}"
+
+
+def openai_client(base):
     return openai.OpenAI(base_url=f"{base}/v1", api_key="unused", max_retries=0, timeout=120)
 
 
 def record(args):
-    client = client_of(args.base)
-    answers = {}
+    client = openai_client(args.base)
+    recorded = {}
     for case in CASES:
-        texts, usage = ask(client, case)
-        answers[f"{case['name']}, {'streamed' if case['stream'] else 'whole'}"] = {"texts": texts, "prompt": usage.prompt_tokens}
+        texts, usage = complete(client, case)
+        recorded[case_key(case)] = {"texts": texts, "prompt": usage.prompt_tokens}
     with open(args.out, "w") as out:
-        json.dump(answers, out, indent=1)
-    print(f"recorded {len(answers)} answers")
+        json.dump(recorded, out, indent=1)
+    print(f"recorded {len(recorded)} responses")
 
 
-class Check:
+class PdChecks:
+    """Checks of Conductor in front of the pair, and the number of failed ones."""
+
     def __init__(self, args):
-        self.args, self.failed = args, 0
+        self.args, self.failure_count = args, 0
         self.base = f"http://{args.listen}"
-        self.client = client_of(self.base)
+        self.client = openai_client(self.base)
 
-    def run(self, name, check):
+    def run(self, claim, check):
         started = time.monotonic()
         try:
-            said = check()
-        except Failed as problem:
-            self.failed += 1
-            print(f"FAILED {name}: {problem}", flush=True)
+            detail = check()
+        except CheckFailure as failure:
+            self.failure_count += 1
+            print(f"FAILED {claim}: {failure}", flush=True)
         else:
-            print(f"ok     {name}{': ' + said if said else ''} ({time.monotonic() - started:.2f} s)", flush=True)
+            print(f"ok     {claim}{': ' + detail if detail else ''} ({time.monotonic() - started:.2f} s)", flush=True)
 
-    def compare(self, case, truth):
+    def equal_to(self, recorded, case):
+        """Returns a check that a case has the recorded texts and prompt tokens."""
         def check():
-            texts, usage = ask(self.client, case)
-            if texts != truth["texts"]:
-                raise Failed(f"{texts} is not {truth['texts']}")
-            if usage.prompt_tokens != truth["prompt"]:
-                raise Failed(f"usage counts {usage.prompt_tokens} prompt tokens and not {truth['prompt']}")
+            texts, usage = complete(self.client, case)
+            if texts != recorded["texts"]:
+                raise CheckFailure(f"{texts} instead of {recorded['texts']}")
+            if usage.prompt_tokens != recorded["prompt"]:
+                raise CheckFailure(f"usage has {usage.prompt_tokens} prompt tokens instead of {recorded['prompt']}")
             details = usage.prompt_tokens_details
             return f"cached {details.cached_tokens if details else None} of {usage.prompt_tokens}"
 
         return check
 
-    def truthful(self):
-        """The same long prompt twice: the second finds on the prefill side what the first left there, and no more."""
+    def check_cached_tokens(self):
+        """Sends a long prompt twice. The usage must report exactly the blocks cached by the prefill worker."""
         case = {"kind": "completion", "prompt": prompt(29, 200), "stream": False}
         cached = []
         for stream in (False, True):
-            _, usage = ask(self.client, case | {"stream": stream})
+            _, usage = complete(self.client, case | {"stream": stream})
             cached.append(usage.prompt_tokens_details.cached_tokens)
         if cached[0] != 0 or cached[1] != 192:
-            raise Failed(f"cached {cached}, and not 0 and then 192")
+            raise CheckFailure(f"cached {cached} instead of [0, 192]")
         return f"cached {cached}"
 
-    def together(self):
+    def check_concurrent(self):
         cases = [{"kind": "completion", "prompt": prompt(31 + seed, 90), "stream": seed % 2 == 0} for seed in range(12)]
-        alone = [ask(client_of(self.args.decode), case)[0] for case in cases]
+        expected = [complete(openai_client(self.args.decode), case)[0] for case in cases]
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            answers = list(pool.map(lambda case: ask(self.client, case)[0], cases))
-        wrong = sum(a != b for a, b in zip(alone, answers))
+            received = list(pool.map(lambda case: complete(self.client, case)[0], cases))
+        wrong = sum(a != b for a, b in zip(expected, received))
         if wrong:
-            raise Failed(f"{wrong} of {len(cases)} answers differ from the decode engine's own")
-        return f"{len(cases)} answers as the decode engine gives alone"
+            raise CheckFailure(f"{wrong} of {len(cases)} responses differ from those of the decode engine alone")
+        return f"{len(cases)} responses equal those of the decode engine alone"
 
-    def leave(self, after_s, stream):
-        """A client that hangs up: both engines have nothing running and no block in use soon after."""
+    def disconnect(self, after_s, stream):
+        """Returns a check that both engines become idle, with no more blocks in use, after a client's disconnect."""
         url = urllib.parse.urlsplit(self.base)
 
         def check():
             before = [metric(base, "vllm:kv_cache_usage_perc") for base in (self.args.prefill, self.args.decode)]
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
-            body = {"model": MODEL, "prompt": prompt(37 + int(after_s * 1000), 400), "max_tokens": 100, "temperature": 0, "ignore_eos": True, "stream": stream}
+            body = {
+                "model": MODEL,
+                "prompt": prompt(37 + int(after_s * 1000), 400),
+                "max_tokens": 100,
+                "temperature": 0,
+                "ignore_eos": True,
+                "stream": stream,
+            }
             connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
             time.sleep(after_s)
             connection.sock.close() if not stream else connection.close()
-            return self.until_free(before)
+            return self.wait_until_idle(before)
 
         return check
 
-    def until_free(self, before):
+    def wait_until_idle(self, usage_before):
         started = time.monotonic()
         while True:
             engines = {"prefill": self.args.prefill, "decode": self.args.decode}
-            running = {name: metric(base, "vllm:num_requests_running") + metric(base, "vllm:num_requests_waiting{") for name, base in engines.items()}
-            used = [metric(base, "vllm:kv_cache_usage_perc") for base in engines.values()]
-            if not any(running.values()) and all(now <= then for now, then in zip(used, before)):
-                return f"both free after {time.monotonic() - started:.1f} s"
+            running = {
+                name: metric(base, "vllm:num_requests_running") + metric(base, "vllm:num_requests_waiting{")
+                for name, base in engines.items()
+            }
+            usage = [metric(base, "vllm:kv_cache_usage_perc") for base in engines.values()]
+            if not any(running.values()) and all(now <= before for now, before in zip(usage, usage_before)):
+                return f"both idle after {time.monotonic() - started:.1f} s"
             if time.monotonic() - started > DEADLINE_S:
-                raise Failed(f"after {DEADLINE_S} s running {running}, cache in use {used} (before {before})")
+                raise CheckFailure(
+                    f"after {DEADLINE_S} s running {running}, cache usage {usage} (before {usage_before})"
+                )
             time.sleep(0.2)
 
-    def loads_are_zero(self):
+    def check_load(self):
         page = get(f"http://{self.args.admin}/metrics")
-        left = [line for line in page.splitlines() if line.startswith("conductor_worker_requests_in_flight{") and not line.endswith((" 0", " 0.0"))]
-        if left:
-            raise Failed(f"still booked: {left}")
+        leaked = [
+            line
+            for line in page.splitlines()
+            if line.startswith("conductor_worker_requests_in_flight{") and not line.endswith((" 0", " 0.0"))
+        ]
+        if leaked:
+            raise CheckFailure(f"requests still counted as in flight: {leaked}")
         return ""
 
-    def restart(self):
-        """Kills the prefill engine in the middle of a request, starts it again, and asks."""
+    def check_restart(self):
+        """Kills the prefill engine during a request, starts it again, and sends the next request."""
         outcome = []
 
-        def victim():
+        def send_interrupted_request():
+            case = {"kind": "completion", "prompt": prompt(41, 450), "stream": False}
             try:
-                outcome.append(ask(self.client, {"kind": "completion", "prompt": prompt(41, 450), "stream": False}, tokens=50)[0])
+                outcome.append(complete(self.client, case, tokens=50)[0])
             except openai.APIError as error:
                 outcome.append(repr(error)[:120])
 
-        thread = threading.Thread(target=victim)
+        thread = threading.Thread(target=send_interrupted_request)
         thread.start()
         time.sleep(0.05)
         subprocess.run(self.args.restart, shell=True, check=True, stdout=subprocess.DEVNULL)
         thread.join()
         started = time.monotonic()
-        texts, usage = ask(self.client, {"kind": "completion", "prompt": prompt(43, 130), "stream": False})
-        alone = ask(client_of(self.args.decode), {"kind": "completion", "prompt": prompt(43, 130), "stream": False})[0]
-        if texts != alone:
-            raise Failed(f"{texts} is not {alone}")
-        return f"the request under way got {outcome[0]!r}; the next was served in {time.monotonic() - started:.2f} s"
+        case = {"kind": "completion", "prompt": prompt(43, 130), "stream": False}
+        texts, _ = complete(self.client, case)
+        expected = complete(openai_client(self.args.decode), case)[0]
+        if texts != expected:
+            raise CheckFailure(f"{texts} instead of {expected}")
+        duration_s = time.monotonic() - started
+        return f"the interrupted request received {outcome[0]!r}; the next one was served in {duration_s:.2f} s"
 
-    def detected(self):
-        """What /status says of the pool, within the time of a few rounds."""
+    def check_dialect(self):
+        """Waits until /status reports the expected dialect of the pool."""
         started = time.monotonic()
         while True:
             pool = json.loads(get(f"http://{self.args.admin}/status"))["pools"][0]
             if pool["dialect"] == self.args.detects:
                 return f"{pool['dialect']}: {pool['dialect_detection']['reason']}"
             if time.monotonic() - started > DEADLINE_S:
-                raise Failed(f"{pool['dialect']}, {pool['dialect_detection']}")
+                raise CheckFailure(f"{pool['dialect']}, {pool['dialect_detection']}")
             time.sleep(0.1)
 
-    def pairs(self):
+    def check_placements(self):
         page = get(f"http://{self.args.admin}/metrics")
-        counts = {line.split()[0]: line.split()[1] for line in page.splitlines() if line.startswith("conductor_pd_placements_total")}
+        lines = [line for line in page.splitlines() if line.startswith("conductor_pd_placements_total")]
+        counts = {line.split()[0]: line.split()[1] for line in lines}
         pairs = [float(n) for name, n in counts.items() if 'shape="pair"' in name]
         if not pairs or not pairs[0]:
-            raise Failed(f"nothing was split: {counts}")
+            raise CheckFailure(f"no request was split: {counts}")
         whole = [float(n) for name, n in counts.items() if 'shape="whole"' in name]
         if (self.args.dialect, self.args.detects) == ("auto", "nixl") and any(whole):
-            raise Failed(f"not everything was split: {counts}")
+            raise CheckFailure(f"some requests were not split: {counts}")
         return str(counts)
 
 
-def config(args):
+def configuration(args):
     bootstrap = f'bootstrap = "{args.bootstrap}"\n' if args.dialect == "mooncake-connector" else ""
     return f"""
 [server]
@@ -253,14 +290,15 @@ policy = "{args.policy}"
 def check(args):
     path = "/tmp/conductor-pd.toml"
     with open(path, "w") as file:
-        file.write(config(args))
+        file.write(configuration(args))
     with open(args.truth) as file:
-        truths = json.load(file)
+        recorded = json.load(file)
     command = [args.conductor, "--config", path]
     if args.dialect == "auto":
-        # As a user starts it who says nothing of how the engines hand over.
+        # Plain flags, without a dialect.
         port = [str(urllib.parse.urlsplit(args.bootstrap).port)] if args.detects == "mooncake-connector" else []
-        command = [args.conductor, "--prefill", args.prefill, *port, "--decode", args.decode, "--policy", args.policy, "--listen", args.listen]
+        command = [args.conductor, "--prefill", args.prefill, *port, "--decode", args.decode]
+        command += ["--policy", args.policy, "--listen", args.listen]
     router = subprocess.Popen(command)
     try:
         deadline = time.monotonic() + DEADLINE_S
@@ -272,46 +310,50 @@ def check(args):
                 if time.monotonic() > deadline or router.poll() is not None:
                     raise
                 time.sleep(0.1)
-        checks = Check(args)
+        checks = PdChecks(args)
         if args.dialect == "auto":
-            checks.run("the dialect is detected", checks.detected)
+            checks.run("the dialect is detected", checks.check_dialect)
         for case in CASES:
-            name = f"{case['name']}, {'streamed' if case['stream'] else 'whole'}"
-            checks.run(name, checks.compare(case, truths[name]))
-        checks.run("usage tells what the prefill side had cached", checks.truthful)
-        checks.run("several at once", checks.together)
+            key = case_key(case)
+            checks.run(f"the response equals the recorded one: {key}", checks.equal_to(recorded[key], case))
+        checks.run("usage reports the prefill worker's cached tokens", checks.check_cached_tokens)
+        checks.run("concurrent requests return the right texts", checks.check_concurrent)
         for after_s in (0.01, 0.05, 0.3):
-            checks.run(f"a client that leaves after {after_s} s, whole", checks.leave(after_s, False))
-            checks.run(f"a client that leaves after {after_s} s, streamed", checks.leave(after_s, True))
-        checks.run("no load is left booked", checks.loads_are_zero)
-        checks.run("requests were split", checks.pairs)
+            for stream, mode in ((False, "whole"), (True, "streamed")):
+                claim = f"a disconnect after {after_s} s frees both engines, {mode}"
+                checks.run(claim, checks.disconnect(after_s, stream))
+        checks.run("no request remains in flight", checks.check_load)
+        checks.run("requests were split", checks.check_placements)
         if args.restart:
-            checks.run("the prefill engine killed and started again", checks.restart)
-            checks.run("no load is left booked then", checks.loads_are_zero)
+            checks.run("requests are served after a restart of the prefill engine", checks.check_restart)
+            checks.run("no request remains in flight after the restart", checks.check_load)
     finally:
         router.terminate()
         router.wait()
-    return checks.failed
+    return checks.failure_count
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    recording = commands.add_parser("record")
-    recording.add_argument("--base", required=True)
-    recording.add_argument("--out", required=True)
-    checking = commands.add_parser("check")
-    checking.add_argument("--conductor", required=True)
-    checking.add_argument("--dialect", choices=("nixl", "mooncake-connector", "auto"), required=True, help="auto: plain flags, and it must be detected")
-    checking.add_argument("--detects", choices=("nixl", "mooncake-connector"), default="nixl", help="with `--dialect auto`: what the engines speak")
-    checking.add_argument("--prefill", required=True)
-    checking.add_argument("--decode", required=True)
-    checking.add_argument("--bootstrap", default="http://127.0.0.1:8998")
-    checking.add_argument("--truth", required=True)
-    checking.add_argument("--policy", default="cache-aware")
-    checking.add_argument("--restart")
-    checking.add_argument("--listen", default="127.0.0.1:8090")
-    checking.add_argument("--admin", default="127.0.0.1:8091")
+    dialects = ("nixl", "mooncake-connector")
+    record_parser = commands.add_parser("record", help="record the responses of one plain server")
+    record_parser.add_argument("--base", required=True)
+    record_parser.add_argument("--out", required=True)
+    check_parser = commands.add_parser("check", help="check Conductor in front of the pair")
+    check_parser.add_argument("--conductor", required=True)
+    check_parser.add_argument("--dialect", choices=(*dialects, "auto"), required=True,
+                              help="auto: plain flags, and Conductor must detect the dialect")
+    check_parser.add_argument("--detects", choices=dialects, default="nixl",
+                              help="dialect that Conductor must detect with `--dialect auto`")
+    check_parser.add_argument("--prefill", required=True)
+    check_parser.add_argument("--decode", required=True)
+    check_parser.add_argument("--bootstrap", default="http://127.0.0.1:8998")
+    check_parser.add_argument("--truth", required=True, help="file of recorded responses")
+    check_parser.add_argument("--policy", default="cache-aware")
+    check_parser.add_argument("--restart", help="command that kills and starts the prefill engine")
+    check_parser.add_argument("--listen", default="127.0.0.1:8090")
+    check_parser.add_argument("--admin", default="127.0.0.1:8091")
     args = parser.parse_args()
     if args.command == "record":
         record(args)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Asks a real vLLM for the tokens of many prompts, and compares them with what the crate `tokenize` makes of them.
+"""Compares the tokens of a real vLLM with those of the crate `tokenize`, for many prompts.
 
     python tests/engines/vllm_tokens.py --url http://127.0.0.1:8077 --model-path /tmp/tokens-model [--record FILE]
 
-The server needs `--enable-scale-out --trust-request-chat-template`: chats are asked for at `/v1/chat/completions/render`, which is the
-path that a request takes, and at `/tokenize`. `--record` writes the answers as the fixture of `host/tokenize/tests`. Needs nothing but
-the standard library. Exits with 1 when a token differs.
+The server needs `--enable-scale-out --trust-request-chat-template`.
+Chats are sent to `/v1/chat/completions/render`, which renders them as a completion request does, and to `/tokenize`.
+`--record` writes the engine's tokens as the fixture of `host/tokenize/tests`.
+Needs only Python's standard library, and cargo. Exits with 1 if a token differs.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import sys
 import urllib.error
 import urllib.request
 
-# In the style of three families, in our own words; tests/it/shapes.rs has the like.
+# Templates in the style of three model families. tests/it/shapes.rs has similar ones.
 CHATML = (
     "{%- if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
     "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' }}"
@@ -106,38 +107,40 @@ TEXTS = [
 
 
 def post(url, body):
+    """Sends a POST request. Returns the status and the decoded JSON body."""
     request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, json.load(answer)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read() or b"null")
 
 
 def cases(url):
-    """Each prompt with the engine's tokens; none where the engine refuses it."""
+    """Yields each prompt with the engine's tokens, which are null if the engine refuses the prompt."""
     for template, chat in itertools.product(TEMPLATES, CHATS):
         body = {"model": "tiny", "max_tokens": 1, **chat}
-        asked = {**body, "chat_template": template} if template else body
-        status, answer = post(f"{url}/v1/chat/completions/render", asked)
-        tokens = answer["token_ids"] if status == 200 else None
+        request = {**body, "chat_template": template} if template else body
+        status, response = post(f"{url}/v1/chat/completions/render", request)
+        tokens = response["token_ids"] if status == 200 else None
         if not {"documents", "reasoning_effort"} & set(chat):
-            status, told = post(f"{url}/tokenize", asked)
-            again = told["tokens"] if status == 200 else None
-            if again != tokens and not any("reasoning_content" in message for message in chat["messages"]):
+            status, response = post(f"{url}/tokenize", request)
+            tokenize_tokens = response["tokens"] if status == 200 else None
+            has_reasoning = any("reasoning_content" in message for message in chat["messages"])
+            if tokenize_tokens != tokens and not has_reasoning:
                 print(f"/tokenize and /render differ: {chat}", file=sys.stderr)
         yield {"template": template, "body": body, "tokens": tokens}
     for text in TEXTS:
-        status, answer = post(f"{url}/v1/completions/render", {"model": "tiny", "max_tokens": 1, **text})
-        yield {"template": None, "body": text, "tokens": answer[0]["token_ids"] if status == 200 else None}
+        status, response = post(f"{url}/v1/completions/render", {"model": "tiny", "max_tokens": 1, **text})
+        yield {"template": None, "body": text, "tokens": response[0]["token_ids"] if status == 200 else None}
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--url", default="http://127.0.0.1:8077")
-    arguments.add_argument("--model-path", required=True)
-    arguments.add_argument("--record", help="where to write the answers")
-    options = arguments.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--url", default="http://127.0.0.1:8077")
+    parser.add_argument("--model-path", required=True)
+    parser.add_argument("--record", help="file to write the prompts and tokens to")
+    options = parser.parse_args()
     lines = "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases(options.url))
     if options.record:
         with open(options.record, "w", encoding="utf-8") as out:
