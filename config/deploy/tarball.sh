@@ -1,9 +1,10 @@
 #!/bin/sh
-# Makes conductor-VERSION-x86_64-linux.tar.gz, and one with the debug info, from a release binary:
+# Makes conductor-VERSION-x86_64-linux.tar.gz and a tarball with the debug info from a release binary:
 #
 #   config/deploy/tarball.sh target/release/conductor target/packages
 #
-# The program needs the libraries below and at least the glibc below; the script fails if a build needs more.
+# The packages promise that the program needs only the libraries below and the glibc version below. The script fails if
+# the binary needs another library or a newer version.
 set -eu
 binary=$1
 out=$2
@@ -18,7 +19,8 @@ objcopy --only-keep-debug "$binary" "$out/conductor.debug"
 strip -o "$out/conductor" "$binary"
 (cd "$out" && objcopy --add-gnu-debuglink=conductor.debug conductor)
 
-# Prints the newest version of a library's symbols, and fails if it is newer than the promised one.
+# check_version NAME PROMISED: prints the newest symbol version that the program needs of a library. Fails if it is
+# newer than the promised version.
 check_version() {
     found=$(objdump -T "$out/conductor" | grep -o "$1_[0-9.]*" | sed "s/$1_//" | sort -Vu | tail -1)
     if [ "$(printf '%s\n%s\n' "$found" "$2" | sort -V | tail -1)" != "$2" ]; then
@@ -33,7 +35,7 @@ for library in $(objdump -p "$out/conductor" | sed -n 's/ *NEEDED *//p'); do
     case " $libraries " in
     *" $library "*) ;;
     *)
-        echo "the program needs $library, which the packages do not name" >&2
+        echo "the program needs $library, which is not in the list of the packages' libraries" >&2
         exit 1
         ;;
     esac
@@ -54,7 +56,7 @@ if ! [ "$out/THIRD-PARTY.txt" -nt "$root/Cargo.lock" ]; then
     mv "$out/THIRD-PARTY.txt.new" "$out/THIRD-PARTY.txt"
 fi
 cp "$out/THIRD-PARTY.txt" "$stage/share/doc/conductor/"
-# The Debian package takes these from the same place.
+# The Debian package uses the same files.
 rm -rf "$out/man" "$out/completions"
 "$out/conductor" man-pages "$out/man"
 mkdir -p "$out/completions"
@@ -64,7 +66,7 @@ mkdir -p "$out/completions"
 mkdir -p "$stage/share/man"
 cp -r "$out/man" "$stage/share/man/man1"
 cp -r "$out/completions" "$stage/share/completions"
-# The same bytes for the same inputs: owners, times and order are fixed.
+# Reproducible archive: fixed owners, times and order.
 pack() {
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$out" -cf - "$@" | gzip -n
 }

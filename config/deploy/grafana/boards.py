@@ -1,12 +1,12 @@
-"""Tables of the boards: rows of panels with their queries. generate.py makes Grafana's JSON of them.
+"""Tables of the Grafana boards: rows of panels with their queries. generate.py writes Grafana's JSON from them.
 
-In queries `@router`, `@pool`, `@worker`, `@policy` and `@arm` are the matchers of the board's variables, and `@range`
-is the range of rates.
+In queries `@router`, `@pool`, `@worker`, `@policy` and `@arm` stand for the label matchers of the board's variables,
+and `@range` stands for the range of rates.
 """
 
 RANGE = "$__rate_interval"
 
-# Label of a variable, and its query. Each is limited by the ones before it.
+# Label and query of each variable. The selected jobs limit the routers, and both limit the other variables.
 ROUTERS = 'job=~"$job", instance=~"$instance"'
 VARIABLES = {
     "job": ("Job", "label_values(conductor_config_generation, job)"),
@@ -20,22 +20,22 @@ ERRORS = "upstream-error|unreachable|first-byte-timeout|idle-timeout|request-tim
 
 
 def chart(title, unit, do, *queries, width=8, **more):
-    """Returns a chart over time. Queries are (expression, legend)."""
+    """Returns a chart over time. A query is (expression, legend)."""
     return {"type": "timeseries", "title": title, "unit": unit, "do": do, "queries": queries, "width": width, **more}
 
 
 def stat(title, unit, do, expr, width=4, **more):
-    """Returns a single number."""
+    """Returns a panel with a single number."""
     return {"type": "stat", "title": title, "unit": unit, "do": do, "queries": [(expr, title)], "width": width, **more}
 
 
 def table(title, do, *queries, width=24):
-    """Returns a table of the newest values. Queries are (expression, column)."""
+    """Returns a table of the newest values. A query is (expression, column)."""
     return {"type": "table", "title": title, "unit": "short", "do": do, "queries": queries, "width": width}
 
 
 def quantiles(title, metric, by, labels, do, width=8):
-    """Returns a chart of the median, the 95th and the 99th percentile."""
+    """Returns a chart of a histogram's median, 95th and 99th percentile."""
     queries = [
         (f"histogram_quantile({q}, sum by ({by}, le) (rate({metric}_bucket{{{labels}}}[@range])))",
          f"p{round(q * 100)} {{{{{by}}}}}")
@@ -45,7 +45,7 @@ def quantiles(title, metric, by, labels, do, width=8):
 
 
 def rate(metric, by, labels):
-    """Returns a query of a counter's rate, and its legend."""
+    """Returns the query of a counter's rate, with its legend."""
     legend = " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
     return (f"sum by ({by}) (rate({metric}{{{labels}}}[@range]))", legend)
 
@@ -93,14 +93,14 @@ OVERVIEW = [
         quantiles("Whole request", "conductor_request_duration_seconds", "pool", "@pool",
                   "If it rises while the first token does not, answers are longer or decoding is slower: look at the load of the workers."),
         quantiles("Time per output token", "conductor_time_per_output_token_seconds", "pool", "@pool",
-                  "The speed of reading. If it rises with the decoding requests, decode workers are full."),
+                  "Output speed of a stream. If it rises with the decoding requests, decode workers are full."),
         quantiles("Longest pause of a stream", "conductor_stream_longest_pause_seconds", "pool", "@pool",
-                  "What readers notice. High pauses at a normal time per token: preemption or a slow network."),
+                  "Users notice long pauses. High pauses at a normal time per token: preemption or a slow network."),
         quantiles("Overhead of the router", "conductor_overhead_seconds", "pool", "@pool",
                   "Without body and queue. Compare it with the stages: tokens and decide are most of it."),
         chart("Mean time of the stages", "s", "The stage that grows is the cause. first-byte is the worker's.",
               ("sum by (pool, stage) (rate(conductor_stage_seconds_sum{@pool}[@range])) / sum by (pool, stage) (rate(conductor_stage_seconds_count{@pool}[@range]))", "{{pool}} {{stage}}")),
-        chart("Output tokens", "short", "Tokens a second of all answers: the work that the fleet gets done.",
+        chart("Output tokens", "short", "Tokens a second of all responses: the throughput of the fleet.",
               rate("conductor_output_tokens_total", "pool, model", "@pool"), stack=True),
         quantiles("Wait in the queue", "conductor_queue_wait_seconds", "pool", "@pool",
                   "Compare it with the time to first token. If it is most of it, add workers or raise budgets."),
@@ -194,11 +194,11 @@ OVERVIEW = [
               rate("conductor_discovery_refreshes_total", "source, result", "@router"), zero=True),
         chart("Routers of the fleet", "short", "Only with [replicas]. Not connected: see ConductorReplicasDisconnected. Silent ones are removed: see ConductorReplicasSilent.",
               ("conductor_replicas_connected{@router}", "{{instance}} connected"),
-              ("conductor_replicas_live{@router}", "{{instance}} hears"),
-              ("conductor_replicas_silent{@router}", "{{instance}} does not hear")),
+              ("conductor_replicas_live{@router}", "{{instance}} live routers"),
+              ("conductor_replicas_silent{@router}", "{{instance}} silent routers")),
         chart("Delay between routers", "s", "Only with [replicas]. Loads older than dead-after fade.",
               ("conductor_replicas_delay_seconds{@router}", "{{instance}}")),
-        chart("Messages between routers", "short", "Only with [replicas]. Missing ones are made up for within a second.",
+        chart("Messages between routers", "short", "Only with [replicas]. The router recovers from missing messages within a second.",
               ("rate(conductor_replicas_sent_messages_total{@router}[@range])", "{{instance}} sent"),
               ("rate(conductor_replicas_received_messages_total{@router}[@range])", "{{instance}} received"),
               ("rate(conductor_replicas_missing_messages_total{@router}[@range])", "{{instance}} missing"),
@@ -221,7 +221,7 @@ OVERVIEW = [
         chart("Bytes between routers", "Bps", "Only with [replicas]. They grow with the rate of requests and the number of routers.",
               ("rate(conductor_replicas_sent_bytes_total{@router}[@range])", "{{instance}} sent"),
               ("rate(conductor_replicas_received_bytes_total{@router}[@range])", "{{instance}} received"), zero=True),
-        chart("Changes", "short", "What changed when the curves did: /admin/changes has each with its cause.",
+        chart("Changes", "short", "Compare the times with steps in other charts. /admin/changes lists each change with its cause.",
               ("increase(conductor_changes_total{@router}[@range])", "{{instance}} {{kind}}"), zero=True),
     ]),
 ]
@@ -276,7 +276,7 @@ FLEET = [
         chart("Open connections", "short", "More connections than requests in flight is normal. A number that only grows is not: look at timeouts.",
               ("sum by (worker) (conductor_worker_connections{@worker})", "{{worker}}")),
     ]),
-    ("Knowledge of the engines", [
+    ("Engine reports and predictions", [
         chart("Age of the engine's load", "s", "Above a minute policies decide by old values: see ConductorLoadUnknown.",
               ("max by (worker) (conductor_worker_load_age_seconds{@worker})", "{{worker}}")),
         chart("Requests in the engines", "short", "By the engines' own reports. More than the router's in flight: other traffic reaches them.",
@@ -372,7 +372,7 @@ POLICIES = [
               rate("conductor_shadow_tokens_ahead_total", "policy, choice", "@arm")),
         quantiles("Time of a shadow's decision", "conductor_shadow_decision_seconds", "policy", "@arm",
                   "It is off the request path. A slow shadow is a slow policy after its promotion."),
-        chart("Requests that shadows did not see", "reqps", "The queue of the shadows was full: lower shadow-sample.",
+        chart("Requests without a shadow decision", "reqps", "The queue of the shadows was full: lower shadow-sample.",
               rate("conductor_shadow_dropped_total", "policy", "@arm"), zero=True),
         chart("Decision log", "reqps", "Dropped lines: see ConductorRecordDropped.",
               ("sum(rate(conductor_record_lines_total{@router}[@range]))", "decisions"),
@@ -408,7 +408,7 @@ PD = [
               rate("conductor_pd_handover_failures_total", "pool", "@pool"), zero=True),
         chart("Share of failed handovers", "percentunit", "Above 5 % see ConductorHandoverFailures.",
               ('pool:conductor_pd_handover_failures:ratio_rate5m{job=~"$job", pool=~"$pool"}', "{{pool}}"), zero=True),
-        chart("Engines known to bootstrap servers", "short", "0 for a prefill worker: its bootstrap server reports no engine id, and it gets no requests.",
+        chart("Engines at bootstrap servers", "short", "0 for a prefill worker: its bootstrap server reports no engine id, and it gets no requests.",
               ("min by (worker) (conductor_pd_bootstrap_engines{@worker})", "{{worker}}")),
         chart("Error of predicted transfer times", "percentunit", "Above 50 % the network between the engines changes, and policies choose pairs badly.",
               ("max by (worker) (conductor_worker_cost_transfer_error_ratio{@worker})", "{{worker}}")),
@@ -514,7 +514,7 @@ INDEX = [
 COMMON = ["job", "instance"]
 BOARDS = {
     "conductor-overview": ("Conductor / Overview", "Requests, latency, reuse of the caches, and the router itself.", [*COMMON, "pool"], OVERVIEW),
-    "conductor-fleet": ("Conductor / Fleet", "Workers: load, health, and the router's knowledge of them.", [*COMMON, "worker"], FLEET),
+    "conductor-fleet": ("Conductor / Fleet", "Workers: load, health, and reports of their engines.", [*COMMON, "worker"], FLEET),
     "conductor-policies": ("Conductor / Policies", "Decisions, versions, canaries and shadows.", [*COMMON, "pool", "policy"], POLICIES),
     "conductor-pd": ("Conductor / Prefill and decode", "Requests split between prefill and decode workers.", [*COMMON, "pool", "worker"], PD),
     "conductor-index": ("Conductor / Index and feeds", "The prefix index, the KV event feeds, and tokenization.", [*COMMON, "pool", "worker"], INDEX),

@@ -2,7 +2,7 @@
 """Writes the Grafana boards next to this file from the tables in boards.py.
 
     config/deploy/grafana/generate.py            writes the boards
-    config/deploy/grafana/generate.py --check    compares them, and fails if one differs
+    config/deploy/grafana/generate.py --check    fails if a board differs from the tables
 """
 
 import json
@@ -19,12 +19,12 @@ COLUMNS = 24
 
 
 def selector(names):
-    """Returns label matchers of these variables."""
+    """Returns the label matchers for these variables of a board."""
     return ", ".join(f'{name}=~"${name}"' for name in names)
 
 
 def expand(expr):
-    """Replaces `@pool` and the like by the matchers of the variables, and `@range` by the range of rates."""
+    """Replaces placeholders such as `@pool` by the matchers of the variables, and `@range` by the range of rates."""
     for name in ("pool", "worker", "policy", "arm"):
         labels = {"arm": ["pool", "policy"]}.get(name, [name])
         expr = expr.replace(f"@{name}", selector(["job", "instance", *labels]))
@@ -102,7 +102,7 @@ def panel_json(number, panel, place):
 
 
 def lay_out(rows):
-    """Returns the panels of the rows, left to right and top to bottom."""
+    """Returns the panels of the rows, placed on the grid from left to right and from top to bottom."""
     found, top = [], 0
     for title, panels in rows:
         found.append({
