@@ -1,10 +1,12 @@
 #!/usr/bin/env sh
-# Measures one policy with the router's own defaults, above all its queue timeout: the figures of ttft-queue/README.md.
+# Simulates one policy with the router's default settings, such as the queue timeout. Prints the figures of
+# ttft-queue/README.md.
 #
 #   policies/measure-default.sh conversation_trace.jsonl [POLICY]
 #
-# POLICY is a name or a component, with parameters if any. Each line is a setting, the mean and the maximum time to first token in
-# seconds, the share of all requests within the limits, and the share refused. CONDUCTOR: the binary. SEED: the seed of the mixes.
+# POLICY is a name or a component, optionally with parameters. Each line has the setting, the mean and the maximum time
+# to first token, the share of all requests within the limits, and the share of refused requests.
+# Environment: CONDUCTOR is the binary, and SEED the seed of the mixes.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 trace=${1:?"failed to measure: name Mooncake's conversation trace (host/simulator/README.md)"}
@@ -12,18 +14,18 @@ policy=${2:-ttft-queue}
 conductor=${CONDUCTOR:-$root/target/release/conductor}
 [ -x "$conductor" ] || cargo build --release --locked --package conductor --manifest-path "$root/Cargo.toml"
 
-# number KEY: the value of a key in the JSON on stdin; of several, the first.
+# number KEY: prints the first value of a key in the JSON on stdin.
 number() {
     grep -o "\"$1\":[-0-9.e]*" | head -n 1 | cut -d: -f2
 }
 
-# measure NAME ARGUMENTS...: one run, and its line.
+# measure NAME ARGUMENTS...: runs one simulation and prints its line.
 measure() {
     name=$1
     shift
     row=$("$conductor" simulate "$@" --json | tr -d ' \n' | sed 's/.*"rows":\[//')
     times=$(printf '%s' "$row" | sed 's/.*"ttft-s":{\([^}]*\)}.*/{\1}/')
-    # The first count of requests is that of a part of the breakdown.
+    # Skips the breakdown, which has a key `requests` before the total number of requests.
     requests=$(printf '%s' "$row" | sed 's/.*"rejected-early"://' | number requests)
     refused=$(printf '%s' "$row" | number rejected)
     printf '%-34s mean %7.2f s, max %6.1f s, within 30 s %6.2f %%, within both %6.2f %%, refused %5.2f %%, after prefill %s\n' "$name" \

@@ -1,12 +1,12 @@
 #!/usr/bin/env sh
-# Simulates several routers that share nothing, loads, loads and queues, or all that the server shares: the tables of
-# host/docs/operation/replicas.md.
+# Simulates several routers that share nothing, their loads, their loads and queues, or all state of [replicas]. Prints
+# the tables of host/docs/operation/replicas.md.
 #
 #   policies/measure-replicas.sh conversation_trace.jsonl|- [POLICY]
 #
-# `-` leaves out the trace and simulates the generated mixes alone. Each line of a table has the mean time to first token in
-# seconds, and the share of the requests within 30 s in percent. CONDUCTOR: the binary. ROUTERS, PERIODS,
-# WORKERS: other numbers.
+# With `-` the script simulates only the generated mixes, without the trace. Each cell has the mean time to first token
+# in seconds, and the share of the requests within 30 s in per cent. Environment: CONDUCTOR is the binary. ROUTERS,
+# PERIODS and WORKERS replace the default numbers of routers, periods in milliseconds, and numbers of workers.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 trace=${1:?"failed to measure: name Mooncake's conversation trace (host/simulator/README.md), or -"}
@@ -16,7 +16,7 @@ routers=${ROUTERS:-2 4 8 16}
 periods=${PERIODS:-1 5 20 100 1000}
 [ -x "$conductor" ] || cargo build --release --locked --package conductor --manifest-path "$root/Cargo.toml"
 
-# cell ARGUMENTS...: one run, as a cell of the table.
+# cell ARGUMENTS...: runs one simulation and prints its cell of the table.
 cell() {
     row=$("$conductor" simulate "$policy" "$@" --queue-timeout-s 120 --json | tr -d ' \n' | sed 's/.*"rows":\[//')
     mean=$(printf '%s' "$row" | sed 's/.*"ttft-s":{\([^}]*\)}.*/\1/' | grep -o '"mean":[-0-9.e]*' | cut -d: -f2)
@@ -24,7 +24,7 @@ cell() {
     printf ' %.2f, %.1f |' "$mean" "$(echo "$within" | awk '{ print 100 * $1 }')"
 }
 
-# table NAME ARGUMENTS...: one load with one router, and with several.
+# table NAME ARGUMENTS...: simulates one load with one router and with several routers, and prints the table.
 table() {
     printf '\n%s\n\n| routers | nothing |' "$1"
     shift
@@ -45,7 +45,7 @@ table() {
 }
 
 for size in ${WORKERS:-8 64}; do
-    # The load of a worker is the same.
+    # The speed grows with the number of workers, so that the load of each worker is the same.
     set -- "$size" "$((size / 4))"
     if [ "$trace" != - ]; then
         load="--trace $trace --spread --prefill-only --fetch cheapest"

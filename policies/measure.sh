@@ -1,18 +1,20 @@
 #!/usr/bin/env sh
-# Simulates the built-in policies on named loads: the figures of README.md. Each load gets a page and a JSON report.
+# Simulates the built-in policies on named loads, for the figures of README.md. Writes a page and a JSON report for each
+# load.
 #
 #   policies/measure.sh FOLDER [TRACE|- [LOAD...]]
 #
-# TRACE is Mooncake's conversation_trace.jsonl (source: host/simulator/README.md); `-` is none. Loads, all by default:
+# TRACE is Mooncake's conversation_trace.jsonl (source: host/simulator/README.md), or `-` for no trace. By default the
+# script simulates all loads:
 #
-#   shipped   8 workers that compute prompts one after the other, with the shipped defaults of the router
-#   research  the same with a queue of 120 s: the replay of our research, and of earlier figures
-#   fleet     16 mixed workers as an operator has them: chunked prefill, learned costs, late events, the shipped queue
+#   shipped   8 workers that compute prompts one after the other, with the default settings of the router
+#   research  the same with a queue timeout of 120 s, as in our research and in earlier figures
+#   fleet     16 mixed workers as in production: chunked prefill, learned costs, late events, the default queue timeout
 #   pairs     8 prefill and 8 decode workers
 #   mixes     generated loads on 8 mixed workers
 #
-# Only `mixes` needs no trace. CONDUCTOR: the binary. POLICIES: other policies than the built-in ones.
-# policies/tables.py FOLDER --update writes them into README.md.
+# Every load except `mixes` needs a trace. Environment: CONDUCTOR is the binary, and POLICIES replaces the list of
+# policies. `policies/tables.py FOLDER --update` writes the results into README.md.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:?"failed to measure: name a folder for the results"}
@@ -26,13 +28,13 @@ mkdir -p "$folder"
 all=${POLICIES:-'random round-robin least-request least-tokens power-of-two load-weighted session-affinity
 consistent-hash-bounded-load prefix-hash longest-match sglang-cache-aware preble-e2 lmetric dynamo-kv-cost priced-ttft
 cache-aware dualmap kairos skywalker predicted-latency ttft-queue'}
-# Whether Algorithm 1 of Mooncake subtracts a fetch from its predictions itself. Exact costs contain fetches already;
-# learned ones do not.
+# Settings of Mooncake's Algorithm 1: whether its predictions subtract the time saved by a fetch. Exact costs already
+# include fetches. Learned costs do not.
 off='mooncake-alg1={"prefetch":"off"}'
 in_costs='mooncake-alg1={"prefetch":"in-costs"}'
 subtracted='mooncake-alg1={"prefetch":"subtracted"}'
 
-# measure NAME MOONCAKE ARGUMENTS...
+# measure NAME MOONCAKE ARGUMENTS...: simulates one load and writes its page and its JSON report.
 measure() {
     name=$1 mooncake=$2
     shift 2
@@ -41,7 +43,7 @@ measure() {
     echo "$folder/$name.json"
 }
 
-# prefill NAME ARGUMENTS...: without and with fetching, with exact and learned costs.
+# prefill NAME ARGUMENTS...: simulates a load without and with fetching, each with exact and with learned costs.
 prefill() {
     family=$1
     shift 1

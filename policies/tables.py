@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Prints the reports of measure.sh as tables, or writes them into README.md.
+"""Formats the reports of measure.sh as tables. Prints them, or writes them into README.md.
 
     policies/tables.py FOLDER [NAME...]
     policies/tables.py FOLDER --update
 
-With --update each table of README.md below a comment `<!-- NAME -->` is replaced by that of the report NAME.
+With --update it replaces each table of README.md below a comment `<!-- NAME -->` by the table of the report NAME.
 """
 
 import json
 import pathlib
 import sys
 
-# Policies that differ from others in the parameter for fetches only.
-SHORT = "mooncake-alg1"
+# Policy whose parameters the tables omit. Its variants differ only in the parameter for fetches.
+WITHOUT_PARAMETERS = "mooncake-alg1"
 
 
 def number(value, digits=2):
@@ -28,11 +28,11 @@ def share(value):
 
 
 def short(policy):
-    return policy.split("={")[0] if policy.startswith(SHORT) else policy
+    return policy.split("={")[0] if policy.startswith(WITHOUT_PARAMETERS) else policy
 
 
 def rows(report):
-    """Returns for each policy its rows by speed."""
+    """Returns the rows of each policy by speed."""
     policies = {}
     for row in report["rows"]:
         policies.setdefault(row["policy"], {})[row["speed"]] = row
@@ -44,11 +44,11 @@ def mean(row):
 
 
 def table(report, learned):
-    """Returns the lines of a report; `learned` is the one of the same load with learned costs, if there is one."""
+    """Returns the lines of a report's table. `learned` is the report of the same load with learned costs, or None."""
     policies = rows(report)
     of_learned = {short(policy): by_speed for policy, by_speed in rows(learned).items()} if learned else {}
     speeds = sorted({row["speed"] for row in report["rows"]})
-    # The further columns are at twice the rate, or at the highest below.
+    # The other columns are for the highest speed of at most 2.
     at = max(speed for speed in speeds if speed <= 2)
     decodes = not report["setting"]["prefill-only"]
     head = ["policy", "TTFT " + " / ".join(f"x{speed:g}" for speed in speeds), "in 5 / 30 s, %", "p99 / max, s"]
@@ -78,7 +78,7 @@ def table(report, learned):
 
 
 def update(readme, tables):
-    """Replaces the tables below comments with their names."""
+    """Replaces the tables below comments that have a report's name."""
     lines, name, is_replaced = [], None, False
     for line in readme.read_text().splitlines():
         if line.startswith("<!-- ") and line[5:-4] in tables:

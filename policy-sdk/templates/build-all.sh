@@ -1,8 +1,8 @@
 #!/bin/sh
-# Builds the scheduler of every language into a folder (default: target/languages), as LANGUAGE.wasm.
+# Builds the scheduler of every language as LANGUAGE.wasm in a folder (default: target/languages).
 #     policy-sdk/templates/build-all.sh [FOLDER [LANGUAGE...]]
-# Each project is made and built outside of the repository by the program that CONDUCTOR names (default:
-# target/release/conductor), as its author does it.
+# For each language the script makes and builds a project outside of the repository, as the author of a policy does. It
+# uses the program at CONDUCTOR (default: target/release/conductor).
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 conductor=${CONDUCTOR:-$root/target/release/conductor}

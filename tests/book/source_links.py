@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Preprocessor of mdBook: writes links to files outside of the book as the files' paths in the source tree.
+"""Preprocessor of mdBook: replaces links to files outside of the book by the files' paths in the source tree.
 
-Where CONDUCTOR_SOURCE_URL is set, such a link goes to that URL followed by the path.
-mdBook's protocol: `supports RENDERER` answers by its exit status; else a context and the book come as JSON, and the
-changed book goes out.
+If CONDUCTOR_SOURCE_URL is set, such a link leads to that URL followed by the path.
+
+mdBook's protocol: the command `supports RENDERER` reports by its exit code whether the renderer is supported. Without a
+command, the preprocessor reads the context and the book as JSON from stdin and writes the changed book to stdout.
 """
 
 import json
@@ -17,19 +18,19 @@ LINK = re.compile(r"(?<!!)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<target>[^
 
 
 def source_path(page, target, book):
-    """Returns the path in the source tree of a link's target. None if the target is a page or has a URL."""
+    """Returns the path of a link's target in the source tree. Returns None if the target is a page or a URL."""
     path, _, fragment = target.partition("#")
     if not path or re.match(r"[a-z]+:", path):
         return None
     in_book = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
     if not in_book.startswith("../") and in_book != "SUMMARY.md":
         return None
-    whole = posixpath.normpath(posixpath.join(book, in_book))
-    return whole + (f"#{fragment}" if fragment else "")
+    in_tree = posixpath.normpath(posixpath.join(book, in_book))
+    return in_tree + (f"#{fragment}" if fragment else "")
 
 
 def rewrite(text, page, book):
-    """Returns the text of a page with its links to the source tree rewritten. Code blocks stay as they are."""
+    """Returns the text of a page with rewritten links to the source tree. Code blocks stay unchanged."""
     def replace(match):
         path = source_path(page, match["target"], book)
         if path is None:
@@ -43,12 +44,13 @@ def rewrite(text, page, book):
     return "".join(part if part.startswith("```") else LINK.sub(replace, part) for part in parts)
 
 
-def walk(items, book):
+def rewrite_chapters(items, book):
+    """Rewrites the links of chapters and their sub-chapters in place."""
     for item in items:
         if chapter := isinstance(item, dict) and item.get("Chapter"):
             if chapter.get("path"):
                 chapter["content"] = rewrite(chapter["content"], chapter["path"], book)
-            walk(chapter["sub_items"], book)
+            rewrite_chapters(chapter["sub_items"], book)
 
 
 def main():
@@ -57,7 +59,7 @@ def main():
     context, book = json.load(sys.stdin)
     root = pathlib.Path(context["root"]).resolve()
     folder = root.relative_to(pathlib.Path(__file__).resolve().parents[2]).as_posix()
-    walk(book.get("items") or book.get("sections"), folder)
+    rewrite_chapters(book.get("items") or book.get("sections"), folder)
     json.dump(book, sys.stdout)
 
 

@@ -1,15 +1,15 @@
-"""Claims about rules, alerts and boards, against the HTTP API of a Prometheus that scraped a router."""
+"""Checks of rules, alerts and boards, by the HTTP API of a Prometheus that scrapes a router."""
 
 import json
 import re
 
 from stack import Failure, get
 
-# Ranges and variables of Grafana, as a reader with "All" has them.
+# Variables of Grafana and their ranges, as in a browser with "All" selected.
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 RANGES = {"__rate_interval": "15s", "__interval": "5s", "__range": "1m"}
 
-# Families without a series in the rig, and the reason.
+# Metric families without a series in the rig, each with the reason.
 ABSENT = {
     "conductor_edge_tls_certificate_expiry_timestamp_seconds": "the rig has no TLS",
     "conductor_store_feed_live": "the rig has no KV store",
@@ -33,25 +33,26 @@ ABSENT = {
     **{f"conductor_replicas_{what}": "the rig has one router, without [replicas]"
        for what in ("connected", "live", "silent", "delay_seconds", "sent_messages_total", "received_messages_total",
                     "missing_messages_total", "dropped_messages_total", "agreement_synced", "agreed_entries",
-                    "agreed_proposals", "agreed_not_followed", "agreed_accepted_total", "agreed_superseded_total",
-                    "agreed_restored_total", "agreed_refused_total", "refused_messages_total", "expired_total",
-                    "limit_divisor", "sent_bytes_total", "received_bytes_total", "index_fetches_total",
+                    "agreed_proposals", "agreed_not_followed", "agreed_early_start", "agreed_accepted_total",
+                    "agreed_superseded_total", "agreed_restored_total", "agreed_refused_total", "refused_messages_total",
+                    "expired_total", "limit_divisor", "sent_bytes_total", "received_bytes_total", "index_fetches_total",
                     "index_fetched_bytes_total", "index_given_total", "index_given_bytes_total")},
 }
 
+
 def substitute(expr):
-    """Returns the expression with its variables filled in."""
+    """Returns the expression with values in place of its variables."""
     return VARIABLE.sub(lambda found: RANGES.get(found.group(1), ".*"), expr)
 
 
 def families(expr):
-    """Returns the families that an expression reads; a histogram's by their base name."""
+    """Returns the metric families that an expression reads. A histogram has its base name."""
     names = re.findall(r"(?<![\w:])conductor_\w+(?![\w:])", expr)
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
 
 
 class Prometheus:
-    """Queries of one Prometheus, with the list of claims that do not hold."""
+    """Client of a Prometheus server, with the list of failed checks."""
 
     def __init__(self, url):
         self.url = url
@@ -60,11 +61,11 @@ class Prometheus:
         self.checked = 0
 
     def query(self, expr):
-        """Returns the newest values."""
+        """Returns the result of an instant query."""
         return self.result("query", {"query": expr})
 
     def over_time(self, expr, start, end):
-        """Returns the values of a period."""
+        """Returns the result of a range query."""
         return self.result("query_range", {"query": expr, "start": start, "end": end, "step": "1s"})
 
     def result(self, api, query):
@@ -73,13 +74,14 @@ class Prometheus:
     def page(self, api, query):
         page = get(f"{self.url}/api/v1/{api}", query)
         if page["status"] != "success":
-            raise Failure(page.get("error", "no reason"))
+            raise Failure(page.get("error", "Prometheus reported no error text"))
         return page["data"]
 
     def check(self, where, expr, values, legend=""):
-        """Checks that an expression parses and returns a series with the labels of its legend.
+        """Checks that an expression parses and returns series with the labels of its legend.
 
-        Without a series it must read a family that is absent here."""
+        An expression that reads a family of ABSENT may return no series.
+        """
         self.checked += 1
         parsed = get(f"{self.url}/api/v1/format_query", {"query": expr})
         if parsed["status"] != "success":
@@ -99,19 +101,19 @@ class Prometheus:
             if found and not any(label in series["metric"] for series in found):
                 self.problems.append(f"{where}: no series has the label {label} of the legend: {expr}")
 
-    def parses(self, where, expr):
-        """Checks that a query is accepted, with or without a result."""
+    def check_syntax(self, where, expr):
+        """Checks that Prometheus accepts a query. An empty result is valid."""
         self.check(where, expr, lambda expr: [*self.query(expr), {"metric": {}}])
 
     def check_absent(self):
-        """Checks that the families on the list are absent, so that the list does not grow stale."""
+        """Checks that the families of ABSENT have no series, so that the list stays correct."""
         for name in ABSENT:
             if self.query(f'{{__name__=~"{name}(_bucket)?"}}'):
-                self.problems.append(f"{name} has series: take it off the list in tests/observability/checks.py")
+                self.problems.append(f"{name} has series: remove it from ABSENT in tests/observability/checks.py")
 
 
 def check_board(prometheus, path, start, end):
-    """Checks every query of a board: variables, annotations and panels. Returns their number."""
+    """Checks every query of a board: variables, annotations and panels. Returns the number of queries."""
     board = json.loads(path.read_text())
     before = prometheus.checked
     for variable in board["templating"]["list"]:
@@ -130,7 +132,10 @@ def check_board(prometheus, path, start, end):
 
 
 def check_rules(prometheus):
-    """Checks that every rule is healthy, every recorded name has series, and every alert reads families that exist."""
+    """Checks that every rule is healthy, every recorded name has series, and every alert reads existing families.
+
+    Returns the numbers of recording rules and of alerts.
+    """
     recorded = alerts = 0
     for group in get(f"{prometheus.url}/api/v1/rules")["data"]["groups"]:
         for rule in group["rules"]:
@@ -145,14 +150,14 @@ def check_rules(prometheus):
                 for family in families(rule["query"]) - ABSENT.keys():
                     prometheus.check(name, f'{{__name__=~"{family}(_bucket)?"}}', prometheus.query)
     if not recorded or not alerts:
-        prometheus.problems.append(f"{recorded} recording rules and {alerts} alerts were found")
+        prometheus.problems.append(f"Prometheus has {recorded} recording rules and {alerts} alerts")
     return recorded, alerts
 
 
 def check_runbook(prometheus, text):
-    """Checks the queries of the runbook's sections. Returns their number."""
+    """Checks the queries of the runbook's sections. Returns the number of queries."""
     lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
     queries = [line for line in lines if not line.startswith(("curl ", "promtool "))]
     for query in queries:
-        prometheus.parses("runbook", query)
+        prometheus.check_syntax("runbook", query)
     return len(queries)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""CPU of the router with observability on and off, in interleaved rounds of one run.
+"""Measures the CPU use of the router with observability on and off, in interleaved rounds of one run.
 
     tests/observability/cost.py CONDUCTOR LOAD [ROUNDS]
 
@@ -10,10 +10,10 @@ each setting, with four backends and 1,000 requests a second of 1 KiB:
 - traces: the same with traces on, of which none is sampled
 - on: traces (1 % sampled), the access log in a file, a scrape each second, and one open stream
 
-Then one router runs for pairs of windows, of which one has an open stream of the dashboard's busiest page, in turns
-first and second. The mean difference within a pair is what a page costs.
+Then one router runs for pairs of windows. One window of each pair has an open stream of the dashboard's busiest page.
+It is alternately the first and the second of its pair. The cost of a page is the mean difference within a pair.
 
-Prints the CPU of the router's threads, by the scheduler's own count, as a share of one core.
+Prints the CPU time of the router's threads, as the scheduler counts it, as a share of one core.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ SETTINGS = ("off", "traces", "on")
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Collector that accepts and forgets."""
+    """Collector that accepts every export and discards it."""
 
     protocol_version = "HTTP/1.1"
 
@@ -66,7 +66,7 @@ def configuration(setting, port, backends, collector):
 
 
 def cpu_seconds(pid):
-    """Returns the time that the threads of a process have run."""
+    """Returns the CPU time of the threads of a process, in seconds."""
     total = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -77,18 +77,18 @@ def cpu_seconds(pid):
 
 
 class Readers:
-    """Readers beside the load: a scraper, and a page of the dashboard."""
+    """Clients of the admin listener: a scraper, and a page of the dashboard."""
 
     def __init__(self, setting, admin):
         self.admin, self.ended, self.events, self.bytes = admin, threading.Event(), 0, 0
         self.has_page, self.has_scrape = setting in ("page", "on"), setting == "on"
-        wanted = [self.page] * self.has_page + [self.scrape] * self.has_scrape
-        self.threads = [threading.Thread(target=one, daemon=True) for one in wanted]
+        clients = [self.page] * self.has_page + [self.scrape] * self.has_scrape
+        self.threads = [threading.Thread(target=client, daemon=True) for client in clients]
         for thread in self.threads:
             thread.start()
 
     def close(self):
-        """Ends the readers, and waits for them."""
+        """Stops the clients, and waits for their threads."""
         self.ended.set()
         for thread in self.threads:
             thread.join(10)
@@ -96,8 +96,8 @@ class Readers:
     def page(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=30)
         connection.request("GET", "/admin/stream?topics=fleet,requests,changes", headers={"accept": "text/event-stream"})
-        answer = connection.getresponse()
-        while not self.ended.is_set() and (line := answer.readline()):
+        response = connection.getresponse()
+        while not self.ended.is_set() and (line := response.readline()):
             self.events += line.startswith(b"event:")
         connection.close()
 
@@ -112,7 +112,11 @@ class Readers:
 
 @contextlib.contextmanager
 def loaded_router(setting, binaries, window):
-    """Yields a ready router under load for a window, its admin port, and the generator's report once it has ended."""
+    """Starts a router and a load generator for a window.
+
+    Yields the router's process id, its admin port, and a report. The generator's figures are in the report after the
+    window.
+    """
     conductor, load = binaries
     collector = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
     threading.Thread(target=collector.serve_forever, daemon=True).start()
@@ -135,7 +139,7 @@ def loaded_router(setting, binaries, window):
             time.sleep(WARM_UP)
             yield router.pid, port + 1, report
             if generator.wait(60):
-                raise Failure("the generator failed")
+                raise Failure("the load generator failed")
             report.update(json.loads((folder / "report.json").read_text()))
             if report["requests_per_second"] < 0.98 * RATE or any(report["errors"].values()):
                 raise Failure(f"the machine is too slow or too busy: {report}")
@@ -148,25 +152,25 @@ def loaded_router(setting, binaries, window):
 
 
 def share_of_core(pid, window):
-    """Returns the CPU of a process over a window that begins now."""
-    began, before = time.monotonic(), cpu_seconds(pid)
+    """Measures a process over a window that begins now. Returns its CPU use as a share of one core."""
+    start, before = time.monotonic(), cpu_seconds(pid)
     time.sleep(window)
-    return (cpu_seconds(pid) - before) / (time.monotonic() - began)
+    return (cpu_seconds(pid) - before) / (time.monotonic() - start)
 
 
 def measure(setting, binaries):
-    """Returns the share of a core, and the generator's report."""
+    """Returns the router's CPU use as a share of one core, and the load generator's report."""
     with loaded_router(setting, binaries, WINDOW) as (pid, admin, report):
         readers = Readers(setting, admin)
         share = share_of_core(pid, WINDOW)
         readers.ended.set()
         if readers.has_scrape and not readers.bytes:
-            raise Failure("there was no scrape")
+            raise Failure("no scrape was completed within the window")
     return share, report
 
 
 def page_differences(binaries):
-    """Returns what an open page adds in each pair of windows, as shares of a core."""
+    """Returns the CPU use of an open page in each pair of windows, as shares of one core."""
     differences = []
     with loaded_router("off", binaries, PAIRS * (2 * PAIR_WINDOW + 1.5)) as (pid, admin, _):
         for number in range(PAIRS):
@@ -177,7 +181,7 @@ def page_differences(binaries):
                 shares[setting] = share_of_core(pid, PAIR_WINDOW)
                 readers.close()
                 if readers.has_page and readers.events < PAIR_WINDOW:
-                    raise Failure(f"the page got {readers.events} events")
+                    raise Failure(f"the page received only {readers.events} events")
             differences.append(shares["page"] - shares["off"])
     return differences
 
@@ -194,13 +198,13 @@ def main():
             shares[setting].append(share)
             print(f"round {number + 1} {setting}: {share:.2%} of a core, {report['requests_per_second']:.0f} requests/s, "
                   f"p50 {report['latency_p50_us']:.0f} us", flush=True)
-    middle = {setting: statistics.median(values) for setting, values in shares.items()}
+    medians = {setting: statistics.median(values) for setting, values in shares.items()}
     for setting, values in shares.items():
-        print(f"{setting}: median {middle[setting]:.2%} of a core ({min(values):.2%} to {max(values):.2%}), "
-              f"{middle[setting] / middle['off']:.3f} of off")
+        print(f"{setting}: median {medians[setting]:.2%} of a core ({min(values):.2%} to {max(values):.2%}), "
+              f"{medians[setting] / medians['off']:.3f} times off")
     differences = page_differences(binaries)
-    error = 1.96 * statistics.stdev(differences) / math.sqrt(len(differences))
-    print(f"one open page: {statistics.mean(differences):+.2%} of a core, give or take {error:.2%} (95 %), "
+    margin = 1.96 * statistics.stdev(differences) / math.sqrt(len(differences))
+    print(f"one open page: {statistics.mean(differences):+.2%} of a core +/- {margin:.2%} (95 % confidence), "
           f"median {statistics.median(differences):+.2%}, {len(differences)} pairs")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""OTLP receiver on the official messages (gRPC): writes one JSON line a span.
+"""OTLP receiver (gRPC) that decodes the official messages and writes one JSON line for each span.
 
     otlp_receiver.py PORT FILE
 
@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 
 def value(any_value):
-    """Returns a value as JSON has it."""
+    """Returns the JSON value of an AnyValue."""
     kind = any_value.WhichOneof("value")
     if kind == "array_value":
         return [value(item) for item in any_value.array_value.values]
@@ -27,7 +27,7 @@ def attributes(pairs):
 
 
 class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
-    """Appends the spans of each export to the file."""
+    """Trace service that appends the spans of each export to the file."""
 
     def __init__(self, file):
         self.file = file

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Rules, alerts and boards of config/deploy, run for real.
+"""Tests the rules, alerts and boards of config/deploy with a real Prometheus, and the dashboard in a real browser.
 
     tests/observability/run.py PATH-OF-CONDUCTOR [dashboard]
 
 Starts the demo under load, a Prometheus that scrapes it, and an Alertmanager. Every query of every board and every rule
-must parse and return a series, and one alert must reach a receiver. Then a browser clicks through the dashboard; with
-`dashboard` only that is done. See README.md.
+must parse and return a series, and one alert must reach a receiver. Then a browser clicks through the dashboard. With
+`dashboard` only the browser's test runs. See README.md.
 """
 
 import json
@@ -32,10 +32,10 @@ from stack import Failure, Stack, free_ports, get, poll, tool
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "config/deploy"
 RULES = DEPLOY / "prometheus"
-# The policy of the rig's own, before and after its swap.
+# Versions of the policy `rig`, before and after its replacement.
 PREBUILT = ROOT / "policies/prebuilt"
 POLICIES = (PREBUILT / "least-request.wasm", PREBUILT / "random.wasm")
-# Scrapes before the queries: the range of rates (15 s) must be full.
+# Number of scrapes before the queries. They must span the range of rates (15 s).
 SCRAPES = 25
 
 
@@ -44,16 +44,16 @@ def step(text):
 
 
 def run(*command, cwd=ROOT):
-    """Runs a check, and fails with its output."""
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    if done.returncode:
-        raise Failure(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
-    lines = (done.stdout + done.stderr).strip().splitlines()
+    """Runs a command and prints its output. Fails with the output if the command fails."""
+    completed = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    if completed.returncode:
+        raise Failure(f"{' '.join(map(str, command))}:\n{completed.stdout}{completed.stderr}")
+    lines = (completed.stdout + completed.stderr).strip().splitlines()
     print("\n".join(lines), flush=True)
 
 
 def check_files():
-    """Checks the files by themselves."""
+    """Checks the files without a running router."""
     step("files")
     run(sys.executable, DEPLOY / "grafana/generate.py", "--check")
     run(tool("promtool"), "check", "config", RULES / "prometheus.yml")
@@ -64,7 +64,7 @@ def check_files():
 
 
 class Receiver:
-    """Webhook that keeps the alerts it gets, by path."""
+    """Webhook that keeps the received alerts with their paths."""
 
     def __init__(self):
         received = self.received = []
@@ -84,7 +84,7 @@ class Receiver:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def firing(self, name):
-        """Returns the path and the alert of this name, if it came."""
+        """Returns the path and the firing alert of this name, or None if no such alert was received."""
         for path, alert in list(self.received):
             if alert["labels"]["alertname"] == name and alert["status"] == "firing":
                 return path, alert
@@ -92,7 +92,10 @@ class Receiver:
 
 
 def start_monitoring(stack, receiver, admin):
-    """Starts Alertmanager and Prometheus from the shipped files, with other addresses and short times."""
+    """Starts Alertmanager and Prometheus with the shipped files, but with other addresses and shorter intervals.
+
+    Returns Alertmanager's URL and a client of Prometheus.
+    """
     am_port, prom_port = free_ports(2)
     config = (RULES / "alertmanager.yml").read_text()
     config = config.replace("127.0.0.1:9099", f"127.0.0.1:{receiver.server.server_port}")
@@ -101,7 +104,7 @@ def start_monitoring(stack, receiver, admin):
     stack.start("alertmanager", tool("prometheus-alertmanager", "alertmanager"), "--config.file=alertmanager.yml",
                 "--storage.path=alerts", "--cluster.listen-address=", f"--web.listen-address=127.0.0.1:{am_port}")
     am = f"http://127.0.0.1:{am_port}"
-    # First: Prometheus repeats a failed notification only after a minute.
+    # Alertmanager starts first, since Prometheus repeats a failed notification only after a minute.
     poll("Alertmanager starts", lambda: "cluster" in get(f"{am}/api/v2/status"))
 
     (stack.folder / "rules.yml").write_text((RULES / "rules.yml").read_text())
@@ -115,12 +118,13 @@ def start_monitoring(stack, receiver, admin):
 
 
 def start_router(stack, binary, engines, collector):
-    """Starts the demo and gives it the rig's configuration. Returns its port and the configuration's path."""
+    """Starts the demo and applies the rig's configuration. Returns the port and the path of the configuration file."""
     (port,) = free_ports(1, neighbours=2)
     stack.start("conductor", binary, "demo", "--no-traffic", "--listen", f"127.0.0.1:{port}")
     admin = f"http://127.0.0.1:{port + 1}"
     poll("the demo is ready", lambda: get(f"{admin}/readyz").get("ready"))
-    file = pathlib.Path(poll("the demo names its file", lambda: traffic.demo_file(stack.log("conductor"))))
+    path = poll("the demo prints its configuration file", lambda: traffic.demo_file(stack.log("conductor")))
+    file = pathlib.Path(path)
     write(file.parent / "policies/rig.wasm", POLICIES[0].read_bytes())
     write(file.parent / "rig-targets.json", "[]")
     apply(file, traffic.configuration(file.read_text(), engines, collector.configuration(), vllm.configuration()), admin)
@@ -128,7 +132,7 @@ def start_router(stack, binary, engines, collector):
 
 
 def apply(file, text, admin):
-    """Writes a configuration, and waits until it is active."""
+    """Writes a configuration file, and waits until the configuration is active."""
     generation = lambda: get(f"{admin}/admin/config")["generation"]
     before = generation()
     write(file, text)
@@ -136,29 +140,29 @@ def apply(file, text, admin):
 
 
 def write(file, content):
-    """Replaces a file in one step."""
+    """Replaces a file atomically."""
     new = file.with_name(f".{file.name}.new")
     new.write_bytes(content if isinstance(content, bytes) else content.encode())
     os.replace(new, file)
 
 
 def swap_policy(prometheus, file):
-    """Replaces the policy of the rig's own, and waits until the new version is active."""
+    """Replaces the component of the policy `rig`, and waits until the new version is active."""
     write(file.parent / "policies/rig.wasm", POLICIES[1].read_bytes())
     active = 'conductor_policy_versions_total{policy="rig", result="active"}'
     poll("a new version of a policy is active", lambda: prometheus.query(active))
 
 
 def check_alert(prometheus, am, receiver, file):
-    """An invalid edit becomes an alert at the receiver, and a valid one ends it."""
+    """Checks that an invalid edit of the configuration fires an alert, and that a valid edit resolves it."""
     name = "ConductorConfigRefused"
     valid = file.read_text()
     write(file, valid + "\nno-such-key = 1\n")
-    held = lambda: [alert for alert in get(f"{am}/api/v2/alerts") if alert["labels"]["alertname"] == name]
-    (alert,) = poll(f"{name} reaches Alertmanager", held, 60)
+    active = lambda: [alert for alert in get(f"{am}/api/v2/alerts") if alert["labels"]["alertname"] == name]
+    (alert,) = poll(f"{name} reaches Alertmanager", active, 60)
     path, _ = poll(f"{name} reaches the receiver", lambda: receiver.firing(name), 60)
     if path != "/tickets":
-        raise Failure(f"{name} went to {path}")
+        raise Failure(f"{name} was sent to {path} instead of /tickets")
     for key, text in alert["annotations"].items():
         if "{{" in text or "no value" in text or "error" in text:
             raise Failure(f"{name}: {key}: {text}")
@@ -166,14 +170,14 @@ def check_alert(prometheus, am, receiver, file):
     headings = re.findall(r"^## (\w+)$", (ROOT / page).read_text(), re.M)
     if anchor not in [heading.lower() for heading in headings]:
         raise Failure(f"{page} has no section {anchor}")
-    print(f"{name} for {alert['labels']['instance']} came to {path}: {alert['annotations']['summary']}")
+    print(f"{path} received {name} for {alert['labels']['instance']}: {alert['annotations']['summary']}")
     write(file, valid)
     firing = lambda: prometheus.query(f'ALERTS{{alertname="{name}", alertstate="firing"}}')
-    poll(f"{name} ends", lambda: not firing(), 60)
+    poll(f"{name} is resolved", lambda: not firing(), 60)
 
 
 def check_running(stack, receiver, binary):
-    """Starts everything, and checks rules, boards and the alert."""
+    """Starts the collector, the router and Prometheus, and checks the alert, traces, rules and boards."""
     began = time.time()
     engines = traffic.split_engines()
     step("collector, router, Prometheus and Alertmanager")
@@ -185,9 +189,10 @@ def check_running(stack, receiver, binary):
         scrapes = lambda: prometheus.query('count_over_time((up{job="conductor"} == 1)[10m:1s])')
         poll("Prometheus scrapes", lambda: (rows := scrapes()) and float(rows[0]["value"][1]) >= SCRAPES)
         series = prometheus.query('count({__name__=~"conductor_.*", job="conductor"})')[0]["value"][1]
-        print(f"{series} series of the router; answers by status: {load.answers}")
-        # For the annotation of a change.
-        apply(file, file.read_text().replace("shadow-sample = 1.0", "shadow-sample = 0.9"), f"http://127.0.0.1:{port + 1}")
+        print(f"{series} series of the router; responses by status: {load.responses}")
+        # Changes the configuration, so that the boards' annotation of changes has a series.
+        changed = file.read_text().replace("shadow-sample = 1.0", "shadow-sample = 0.9")
+        apply(file, changed, f"http://127.0.0.1:{port + 1}")
         swap_policy(prometheus, file)
         step("an alert")
         check_alert(prometheus, am, receiver, file)
@@ -197,7 +202,7 @@ def check_running(stack, receiver, binary):
         vllm.check(collector, port)
         lost = prometheus.query('sum(conductor_traces_total{result!="sent"}) > 0')
         if lost:
-            raise Failure(f"traces were lost: {lost}")
+            raise Failure(f"the router lost traces: {lost}")
         step("rules")
         recorded, alerts = checks.check_rules(prometheus)
         print(f"{recorded} recording rules and {alerts} alerts are healthy")
@@ -211,13 +216,13 @@ def check_running(stack, receiver, binary):
         load.stop()
         for engine in engines:
             engine.shutdown()
-    print("without a series here, for a listed reason:\n  " + "\n  ".join(prometheus.empty))
+    print("queries without a series, each with its reason from ABSENT:\n  " + "\n  ".join(prometheus.empty))
     fired = sorted({alert["labels"]["alertname"] for _, alert in receiver.received})
     print(f"alerts that fired with `for` shortened to 1s: {', '.join(fired)}")
-    print(f"answers by status: {load.answers}")
-    if 200 not in load.answers:
+    print(f"responses by status: {load.responses}")
+    if 200 not in load.responses:
         prometheus.problems.append("no request succeeded")
-    prometheus.problems += [f"{name} ended" for name in stack.ended()]
+    prometheus.problems += [f"{name} exited during the test" for name in stack.ended()]
     if prometheus.problems:
         raise Failure("\n  ".join([f"{len(prometheus.problems)} problems:", *prometheus.problems]))
 
@@ -225,7 +230,7 @@ def check_running(stack, receiver, binary):
 def main():
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["dashboard"]):
         sys.exit(__doc__)
-    # An end from outside cleans up too.
+    # SIGTERM stops the started processes too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     binary = pathlib.Path(sys.argv[1]).resolve()
     receiver = Receiver()
@@ -240,12 +245,12 @@ def main():
         except Failure as failure:
             for name, _ in stack.running:
                 tail = stack.log(name).splitlines()[-15:]
-                print(f"\n-- end of {name}.log\n" + "\n".join(tail))
+                print(f"\n-- last lines of {name}.log\n" + "\n".join(tail))
             sys.exit(f"\nobservability: {failure}")
         finally:
             stack.stop()
             receiver.server.shutdown()
-    print("\nobservability: all good")
+    print("\nobservability: all checks passed")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Processes of the rig: started, watched, and ended together."""
+"""Process manager of the rig: starts processes and stops all of them together."""
 
 import json
 import os
@@ -16,11 +16,11 @@ DEADLINE = float(os.environ.get("CONDUCTOR_RIG_DEADLINE", "120"))
 
 
 class Failure(Exception):
-    """A claim that does not hold."""
+    """A failed check."""
 
 
 def free_ports(count, neighbours=1):
-    """Returns free ports of the loopback; each is the first of so many free neighbours."""
+    """Returns free ports of the loopback interface. Each is the first of `neighbours` consecutive free ports."""
     found, held = [], []
     try:
         while len(found) < count:
@@ -41,8 +41,8 @@ def free_ports(count, neighbours=1):
     return found
 
 
-def poll(what, attempt, deadline=DEADLINE):
-    """Returns the first true result of the attempt, or fails after the deadline."""
+def poll(claim, attempt, deadline=DEADLINE):
+    """Repeats the attempt and returns its first true result. Fails after the deadline, in seconds."""
     end = time.monotonic() + deadline
     last = None
     while time.monotonic() < end:
@@ -53,22 +53,22 @@ def poll(what, attempt, deadline=DEADLINE):
         except (OSError, ValueError, KeyError) as error:
             last = error
         time.sleep(0.2)
-    raise Failure(f"{what}: not within {deadline:.0f} s" + (f" ({last})" if last else ""))
+    raise Failure(f"{claim}: not within {deadline:.0f} s" + (f" ({last})" if last else ""))
 
 
 def get(url, query=None):
-    """Returns the JSON of a page. Refusals of the page are returned too."""
+    """Returns the JSON of a page. The JSON of an error response is returned too."""
     if query:
         url += "?" + urllib.parse.urlencode(query, doseq=True)
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return json.load(response)
     except urllib.error.HTTPError as error:
         return json.load(error)
 
 
 def tool(*names):
-    """Returns the path of the first of these programs."""
+    """Returns the path of the first installed program of these names."""
     for name in names:
         found = shutil.which(name)
         if found:
@@ -84,11 +84,11 @@ class Stack:
         self.running = []
 
     def start(self, name, *command):
-        """Starts a process whose output goes to NAME.log, with caches of its own."""
+        """Starts a process with its own cache folder. Its output goes to NAME.log."""
         log = open(self.folder / f"{name}.log", "wb")
-        own = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache"), "TMPDIR": str(self.folder)}
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache"), "TMPDIR": str(self.folder)}
         process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, env=own, start_new_session=True)
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, env=environment, start_new_session=True)
         log.close()
         self.running.append((name, process))
         return process
@@ -97,11 +97,11 @@ class Stack:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def ended(self):
-        """Returns the names of processes that ended by themselves."""
+        """Returns the names of the processes that have exited."""
         return [name for name, process in self.running if process.poll() is not None]
 
     def stop(self):
-        """Ends every process, last started first."""
+        """Stops every process in reverse order of their start."""
         for _, process in reversed(self.running):
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

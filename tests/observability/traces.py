@@ -1,4 +1,4 @@
-"""Traces of the rig: Rotel as the collector, a receiver on the official messages behind it, and the checks of spans."""
+"""Trace tests of the rig: starts Rotel as the collector and a receiver behind it, and checks the spans."""
 
 import json
 import os
@@ -16,7 +16,7 @@ SHADOW = "conductor.shadow"
 
 
 def agent():
-    """Returns the path of Rotel's binary, which its package carries."""
+    """Returns the path of Rotel's binary, which is in its Python package."""
     code = "import importlib.util as u, pathlib as p; print(p.Path(u.find_spec('rotel').origin).parent / 'rotel-agent')"
     found = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True)
     if found.returncode:
@@ -25,7 +25,7 @@ def agent():
 
 
 class Collector:
-    """Rotel, which takes OTLP/HTTP and passes on gRPC, and the receiver behind it."""
+    """Rotel, which receives OTLP/HTTP and exports gRPC, and the receiver of its exports."""
 
     def __init__(self, stack, folder):
         http, grpc, receiver = free_ports(3)
@@ -40,7 +40,7 @@ class Collector:
                     "--otlp-exporter-endpoint", f"http://127.0.0.1:{receiver}", "--batch-timeout", "200ms")
 
     def configuration(self):
-        """Returns the router's table."""
+        """Returns the table [traces] of the router's configuration."""
         return f"""
 [traces]
 endpoint = "{self.endpoint}"
@@ -50,7 +50,7 @@ resource = {{ "deployment.environment.name" = "rig" }}
 """
 
     def traces(self):
-        """Returns the spans by trace, the router's own span of each first."""
+        """Returns a list of spans for each trace. The router's server span is the first of its trace."""
         text = self.file.read_text() if self.file.exists() else ""
         traces = {}
         for line in text.splitlines(keepends=True):
@@ -60,7 +60,7 @@ resource = {{ "deployment.environment.name" = "rig" }}
         return [sorted(spans, key=lambda span: span["kind"] != SERVER) for spans in traces.values()]
 
     def requests(self):
-        """Returns the traces of requests, without those of shadows."""
+        """Returns the traces of requests, without the traces of shadows."""
         return [spans for spans in self.traces() if spans[0]["kind"] == SERVER]
 
     def shadows(self):
@@ -69,43 +69,47 @@ resource = {{ "deployment.environment.name" = "rig" }}
 
 
 def check_exemplars(collector, prometheus, began):
-    """Checks that Prometheus has exemplars of traces that the collector has."""
+    """Checks that Prometheus has exemplars whose traces the collector has received."""
     def exemplars():
         query = {"query": "conductor_time_to_first_token_seconds_bucket", "start": began, "end": time.time()}
         series = prometheus.page("query_exemplars", query)
         return {one["labels"]["trace_id"] for each in series for one in each["exemplars"]}
 
-    def joined():
+    def received():
         sent = {spans[0]["trace"] for spans in collector.requests()}
         return exemplars() & sent
 
-    found = poll("exemplars name traces of the collector", joined)
-    print(f"exemplars of the time to the first token: {len(found)}, whose traces are at the collector")
+    found = poll("exemplars have trace ids of the collector", received)
+    print(f"the traces of {len(found)} exemplars of the time to first token are at the collector")
 
 
 def check_tree(spans):
-    """Fails unless the spans are one tree below the router's own span."""
+    """Fails unless the spans are one tree below the router's server span."""
     root, *others = spans
     wrong = root["kind"] != SERVER or any(span["parent"] != root["span"] for span in others)
     ids = {span["span"] for span in spans}
     if wrong or len(ids) != len(spans) or any(span["end"] < span["start"] for span in spans):
-        raise Failure(f"these spans are no tree:\n{json.dumps(spans, indent=1)}")
+        raise Failure(f"these spans are not one tree below the server span:\n{json.dumps(spans, indent=1)}")
     if root["resource"].get("service.name") != "conductor" or "deployment.environment.name" not in root["resource"]:
         raise Failure(f"the resource is {root['resource']}")
 
 
 def check(collector, contexts):
-    """Checks the spans of plain and split requests. `contexts`: the contexts that the rig's engines received."""
+    """Checks the spans of plain and split requests.
+
+    `contexts` are the trace contexts that the rig's engines received.
+    """
     def legs(spans):
         return [span["attributes"].get("conductor.leg") for span in spans if span["kind"] == CLIENT]
 
     def complete():
-        found = [spans for spans in collector.requests() if spans[0]["attributes"].get("conductor.outcome") == "complete"]
+        is_complete = lambda spans: spans[0]["attributes"].get("conductor.outcome") == "complete"
+        found = [spans for spans in collector.requests() if is_complete(spans)]
         plain = [spans for spans in found if legs(spans) == ["whole"]]
         split = [spans for spans in found if legs(spans) == ["prefill", "decode"]]
         return plain and split and (plain, split)
 
-    plain, split = poll("spans of plain and split requests arrive", complete)
+    plain, split = poll("the collector receives spans of plain and split requests", complete)
     for spans in [*plain, *split]:
         check_tree(spans)
         names = [span["name"] for span in spans]
@@ -119,9 +123,9 @@ def check(collector, contexts):
     of_legs = {(span["trace"], span["span"]) for spans in split for span in spans if span["kind"] == CLIENT}
     if not of_legs <= sent:
         raise Failure(f"engines did not receive these contexts: {sorted(of_legs - sent)[:3]}")
-    shadows = poll("spans of shadows arrive", collector.shadows)
+    shadows = poll("the collector receives spans of shadows", collector.shadows)
     servers = lambda: {spans[0]["span"] for spans in collector.requests()}
-    poll("shadows link to requests", lambda: {span["links"][0] for span in shadows} <= servers())
-    print(f"traces at the collector: {len(plain)} of plain requests, {len(split)} of split ones, {len(shadows)} of shadows; "
-          f"a plain one: {', '.join(span['name'] for span in plain[0])}; "
+    poll("spans of shadows link to requests", lambda: {span["links"][0] for span in shadows} <= servers())
+    print(f"traces at the collector: {len(plain)} of plain requests, {len(split)} of split requests, "
+          f"{len(shadows)} of shadows; a plain one: {', '.join(span['name'] for span in plain[0])}; "
           f"a split one: {', '.join(span['name'] for span in split[0])}")

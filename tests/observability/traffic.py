@@ -1,4 +1,4 @@
-"""Fleet and clients of the rig: the demo's engines, one prefill and one decode engine, and a steady load."""
+"""Fleet and clients of the rig: the demo's engines, a prefill and a decode engine, and a constant load."""
 
 import hashlib
 import http.client
@@ -12,56 +12,59 @@ KEY = "sk-observability-rig"
 
 
 class SplitEngine(BaseHTTPRequestHandler):
-    """Both halves of vLLM's NIXL connector, as far as the router reads them. Every tenth prefill lacks its handshake."""
+    """Mock engine for prefill and decode requests of vLLM's NIXL connector.
+
+    It has only the fields that the router reads. Every tenth prefill response lacks the handshake parameters.
+    """
 
     protocol_version = "HTTP/1.1"
     prefills = 0
-    # Trace contexts that arrived.
+    # Trace contexts of the received requests.
     contexts = []
 
     def log_message(self, *_):
         pass
 
-    def answer(self, body, kind="application/json", status=200):
+    def respond(self, body, content_type="application/json", status=200):
         self.send_response(status)
-        self.send_header("content-type", kind)
+        self.send_header("content-type", content_type)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def do_GET(self):
         if self.path == "/health":
-            self.answer(b"{}")
+            self.respond(b"{}")
         elif self.path == "/v1/models":
-            self.answer(json.dumps({"object": "list", "data": [{"id": "split", "object": "model"}]}).encode())
+            self.respond(json.dumps({"object": "list", "data": [{"id": "split", "object": "model"}]}).encode())
         else:
-            self.answer(b"{}", status=404)
+            self.respond(b"{}", status=404)
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
         SplitEngine.contexts.append(self.headers.get("traceparent", ""))
         if not self.path.startswith("/v1/chat"):
-            return self.answer(b"{}", status=404)
+            return self.respond(b"{}", status=404)
         if (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
             return self.prefill()
         usage = {"prompt_tokens": 40, "completion_tokens": 4, "total_tokens": 44}
         chunks = [{"choices": [{"index": 0, "delta": {"content": "word "}}]} for _ in range(4)]
         lines = [json.dumps(chunk) for chunk in [*chunks, {"choices": [], "usage": usage}]] + ["[DONE]"]
-        self.answer("".join(f"data: {line}\n\n" for line in lines).encode(), "text/event-stream")
+        self.respond("".join(f"data: {line}\n\n" for line in lines).encode(), "text/event-stream")
 
     def prefill(self):
         SplitEngine.prefills += 1
-        answer = {"id": "p", "object": "chat.completion", "choices": [{"index": 0, "message": {"content": "w"}}]}
+        response = {"id": "p", "object": "chat.completion", "choices": [{"index": 0, "message": {"content": "w"}}]}
         if SplitEngine.prefills % 10:
-            answer["kv_transfer_params"] = {
+            response["kv_transfer_params"] = {
                 "do_remote_prefill": True, "do_remote_decode": False, "remote_engine_id": "engine",
                 "remote_block_ids": [1, 2], "remote_host": "127.0.0.1", "remote_port": 1,
             }
-        self.answer(json.dumps(answer).encode())
+        self.respond(json.dumps(response).encode())
 
 
 def split_engines():
-    """Starts two engines, and returns them."""
+    """Starts two mock engines, and returns their servers."""
     engines = [ThreadingHTTPServer(("127.0.0.1", 0), SplitEngine) for _ in range(2)]
     for engine in engines:
         threading.Thread(target=engine.serve_forever, daemon=True).start()
@@ -69,7 +72,10 @@ def split_engines():
 
 
 def configuration(demo, engines, traces, more):
-    """Returns the demo's configuration with clients, budgets, a canary, a shadow, a split pool, a collector, and more."""
+    """Returns the demo's configuration with a client, budgets, a canary, a shadow, a split pool, and two further texts.
+
+    `traces` is the table of the collector, and `more` has further pools and routes.
+    """
     head, workers = demo.split("[[pools.demo.workers]]", 1)
     workers = "[[pools.demo.workers]]" + workers.split("[[routes]]", 1)[0]
     urls = [f"http://127.0.0.1:{engine.server_port}" for engine in engines]
@@ -135,11 +141,12 @@ shadow-sample = 1.0
 
 
 class Load:
-    """Clients that send requests until they are stopped."""
+    """Load generator: clients that send requests until they are stopped."""
 
     def __init__(self, port, clients=6):
         self.port = port
-        self.answers = {}
+        # Number of requests for each status, or for each exception's name.
+        self.responses = {}
         self.lock = threading.Lock()
         self.ended = threading.Event()
         self.threads = [threading.Thread(target=self.client, args=(seed,), daemon=True) for seed in range(clients)]
@@ -160,7 +167,7 @@ class Load:
             except (OSError, http.client.HTTPException) as error:
                 status = type(error).__name__
             with self.lock:
-                self.answers[status] = self.answers.get(status, 0) + 1
+                self.responses[status] = self.responses.get(status, 0) + 1
 
     def request(self, dice):
         session = dice.randrange(64)
@@ -177,14 +184,14 @@ class Load:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
-            answer = connection.getresponse()
-            answer.read()
-            return answer.status
+            response = connection.getresponse()
+            response.read()
+            return response.status
         finally:
             connection.close()
 
 
 def demo_file(log):
-    """Returns the path of the demo's configuration, which its banner names."""
+    """Returns the path of the demo's configuration file from its log, or None if the log has none."""
     found = re.search(r"^\s+(/\S+/conductor\.toml)$", log, re.M)
     return found and found.group(1)

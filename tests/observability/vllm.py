@@ -1,8 +1,8 @@
-"""A real vLLM behind the rig's router: its spans must continue the router's. Only if one is given.
+"""Checks that the spans of a real vLLM are children of the router's spans. Runs only if CONDUCTOR_RIG_VLLM is set.
 
     CONDUCTOR_RIG_OTLP_PORT=4318 CONDUCTOR_RIG_VLLM=http://127.0.0.1:8000 tests/observability/run.py BINARY
 
-It is started before the rig, and sends its spans to that port:
+Start vLLM before the rig. It sends its spans to the port of CONDUCTOR_RIG_OTLP_PORT:
 
     OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf \\
         vllm serve MODEL --otlp-traces-endpoint http://127.0.0.1:4318/v1/traces
@@ -17,12 +17,12 @@ from traffic import KEY
 
 URL = os.environ.get("CONDUCTOR_RIG_VLLM")
 PORT = os.environ.get("CONDUCTOR_RIG_OTLP_PORT")
-# A client's context that is not sampled: no one may make a span of it.
+# Trace context of a client that is not sampled. Neither the router nor the engine may make a span for it.
 UNSAMPLED = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
 
 
 def configuration():
-    """Returns the pool and the route of the engine, or nothing."""
+    """Returns the pool and the route of the engine, or an empty text without an engine."""
     if not URL:
         return ""
     return f"""
@@ -52,16 +52,17 @@ def request(port, model, **headers):
 def check(collector, port):
     """Checks that the engine's span is a child of the router's attempt, and that an unsampled request has none."""
     if not URL:
-        return print("no vLLM is given (CONDUCTOR_RIG_VLLM): the join with its spans was not checked")
+        return print("skipped: the check of vLLM's spans, since CONDUCTOR_RIG_VLLM is not set")
     model = get(f"{URL}/v1/models")["data"][0]["id"]
     if (status := request(port, model, traceparent=UNSAMPLED)) != 200 or (status := request(port, model)) != 200:
-        raise Failure(f"the request to vLLM was answered with {status}")
-    engine = lambda: [spans for spans in collector.traces() if any(span["name"] == "llm_request" for span in spans)]
-    spans = poll("the engine's span arrives", engine)[0]
+        raise Failure(f"the response of vLLM has the status {status}")
+    has_engine_span = lambda spans: any(span["name"] == "llm_request" for span in spans)
+    engine_traces = lambda: [spans for spans in collector.traces() if has_engine_span(spans)]
+    spans = poll("the collector receives the engine's span", engine_traces)[0]
     (own,) = [span for span in spans if span["name"] == "llm_request"]
     parents = {span["span"]: span for span in spans if span["attributes"].get("conductor.worker") == "vllm"}
     if own["parent"] not in parents:
-        raise Failure(f"the parent of {own} is none of {list(parents)}")
+        raise Failure(f"the parent of {own} is not one of the router's attempts {list(parents)}")
     if any(span["trace"] == UNSAMPLED.split("-")[1] for spans in collector.traces() for span in spans):
         raise Failure("a request that was not sampled has spans")
-    print(f"vLLM's span continues the router's: {parents[own['parent']]['name']} > {own['name']}")
+    print(f"vLLM's span is a child of the router's span: {parents[own['parent']]['name']} > {own['name']}")

@@ -1,4 +1,4 @@
-"""Checks of the Helm chart: lint, renderings of value sets, Kubernetes' schemas, and the configuration inside."""
+"""Checks of the Helm chart: lint, renderings of value sets, Kubernetes' schemas, and the rendered configuration."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ VERSION = "1.34"
 
 
 class Rendered:
-    """Objects of a rendering."""
+    """Kubernetes objects of a rendered chart."""
 
     def __init__(self, chart, values):
         self.objects = []
@@ -30,7 +30,7 @@ class Rendered:
 
     def one(self, kind):
         found = self.all(kind)
-        claim(len(found) == 1, f"{len(found)} objects of kind {kind}")
+        claim(len(found) == 1, f"{len(found)} objects of kind {kind} instead of one")
         return found[0]
 
     @property
@@ -52,7 +52,10 @@ def probe_schemes(rendered):
 
 
 def validate(rendered):
-    """Validates every object strictly. The schema of PodMonitor has the fields that the chart uses."""
+    """Validates every object strictly, and checks that names are unique. Returns the number of objects.
+
+    The schema of PodMonitor has only the fields that the chart uses.
+    """
     monitor = Draft202012Validator(json.loads((HERE / "podmonitor.schema.json").read_text()))
     for entry in rendered.objects:
         if entry["kind"] == "PodMonitor":
@@ -61,67 +64,70 @@ def validate(rendered):
         else:
             kubernetes.validate(entry, VERSION, strict=True)
     names = [(entry["kind"], entry["metadata"]["name"]) for entry in rendered.objects]
-    claim(len(set(names)) == len(names), f"one name for two objects: {names}")
+    claim(len(set(names)) == len(names), f"two objects have the same kind and name: {names}")
     return f"{len(names)} objects"
 
 
 def check_config(rendered, binary, policies):
-    """Checks the rendered conductor.toml by the program, without a warning besides those of the cluster."""
+    """Checks the rendered conductor.toml with `conductor check`. Only the warnings for a cluster are permitted."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "conductor.toml"
         file.write_text(rendered.config.replace('"/policies"', f'"{policies}"'))
-        # Variables of the container, so that keys of the environment are there.
+        # Sets the container's environment variables, since the configuration reads keys from them.
         names = [variable["name"] for variable in rendered.container.get("env", [])]
         environment = os.environ | {name: "a-key-of-the-checks" for name in names}
-        mistakes = json.loads(output(binary, "check", "--format", "json", file, env=environment))
-    # The admin listener is open to the cluster: a key comes from a Secret, or NOTES.txt warns.
-    mistakes = [mistake for mistake in mistakes if mistake["code"] not in ("open-listener", "plain-listener")]
-    claim(not mistakes, mistakes)
+        problems = json.loads(output(binary, "check", "--format", "json", file, env=environment))
+    # The admin listener is open to the cluster. The key comes from a Secret; without one NOTES.txt has a warning.
+    problems = [problem for problem in problems if problem["code"] not in ("open-listener", "plain-listener")]
+    claim(not problems, problems)
 
 
 def invariants(rendered):
-    """Claims that hold for every value set."""
+    """Checks the properties that every value set must have."""
     pod, container, config = rendered.pod, rendered.container, rendered.config
     drain = [int(re.search(rf'^{key} = "(\d+)s"$', config, re.M)[1]) for key in ("drain-delay", "drain-timeout")]
     grace = pod["terminationGracePeriodSeconds"]
     claim(grace > sum(drain), f"the grace period of {grace} s is shorter than the drain of {drain} s")
-    claim(container["readinessProbe"]["httpGet"]["path"] == "/readyz", "readiness is not /readyz")
-    claim(container["securityContext"]["readOnlyRootFilesystem"], "the root can be written")
+    claim(container["readinessProbe"]["httpGet"]["path"] == "/readyz", "the readiness probe does not request /readyz")
+    claim(container["securityContext"]["readOnlyRootFilesystem"], "the root file system is writable")
     claim(pod["securityContext"]["runAsNonRoot"], "the container may run as root")
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-    claim("subPath" not in mounts["config"], "updates of the ConfigMap never reach a subPath")
+    claim("subPath" not in mounts["config"], "the ConfigMap is mounted by subPath, which gets no updates")
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     for key, port in (("listen", ports["http"]), ("admin-listen", ports["admin"])):
         claim(re.search(rf'^{key} = "(0\.0\.0\.0|\[::\]):{port}"$', config, re.M), f"{key} is not on port {port}")
     labels = rendered.one("Deployment")["spec"]["template"]["metadata"]["labels"].items()
     for service in rendered.all("Service"):
         claim(service["spec"]["selector"].items() <= labels, "a Service does not select the pods")
-        claim(service["spec"]["ports"][0]["targetPort"] in ports, "a Service names no port of the pods")
+        target_port = service["spec"]["ports"][0]["targetPort"]
+        claim(target_port in ports, "the target port of a Service is not a port of the pods")
     if rendered.all("Role"):
         verbs = {verb for rule in rendered.one("Role")["rules"] for verb in rule["verbs"]}
-        claim(verbs == {"get", "list", "watch"}, f"the role may {verbs}")
-    claim(pod["automountServiceAccountToken"] == bool(rendered.all("Role")), "a token without a role")
+        claim(verbs == {"get", "list", "watch"}, f"the verbs of the role are {verbs}")
+    has_token = pod["automountServiceAccountToken"]
+    claim(has_token == bool(rendered.all("Role")), "the token is mounted without a role, or a role has no token")
 
 
 def of_default(rendered):
     kinds = {entry["kind"] for entry in rendered.objects}
     claim(kinds == {"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}, kinds)
-    claim(rendered.one("Deployment")["spec"]["replicas"] == 2, "not two replicas")
-    claim(probe_schemes(rendered) == {"HTTP"}, "probes of a plain listener are not plain")
+    claim(rendered.one("Deployment")["spec"]["replicas"] == 2, "the deployment does not have two replicas")
+    claim(probe_schemes(rendered) == {"HTTP"}, "the probes do not use HTTP for a listener without TLS")
 
 
 def of_everything(rendered):
     rendered.one("Role"), rendered.one("RoleBinding")
     endpoint = rendered.one("PodMonitor")["spec"]["podMetricsEndpoints"][0]
-    claim(probe_schemes(rendered) == {"HTTPS"} and endpoint["scheme"] == "https", "the admin port is read without TLS")
+    is_https = probe_schemes(rendered) == {"HTTPS"} and endpoint["scheme"] == "https"
+    claim(is_https, "probes or scrapes of the admin port do not use TLS")
     credentials = endpoint["authorization"]["credentials"]
     claim(credentials == {"name": "conductor-keys", "key": "admin-key"}, credentials)
-    claim("replicas" not in rendered.one("Deployment")["spec"], "replicas compete with the autoscaler")
+    claim("replicas" not in rendered.one("Deployment")["spec"], "the deployment sets replicas despite the autoscaler")
     (metric,) = rendered.one("HorizontalPodAutoscaler")["spec"]["metrics"]
     claim(metric["pods"]["metric"]["name"] == "conductor_queue_length", metric)
     peers = rendered.one("NetworkPolicy")["spec"]["ingress"]
     claim([rule["ports"][0]["port"] for rule in peers] == ["http", "admin"], peers)
-    claim(rendered.container["env"][0]["name"] == "ADMIN_API_KEY", "no admin key")
+    claim(rendered.container["env"][0]["name"] == "ADMIN_API_KEY", "the container has no ADMIN_API_KEY")
 
 
 def of_external(rendered):
@@ -142,17 +148,17 @@ def of_nats(rendered):
     table = '[replicas]\nservers = ["nats://nats.inference:4222"]\nfleet = "edge"\nagreed-copies = 3\n'
     claim(table in rendered.config, rendered.config)
     annotations = rendered.one("Deployment")["spec"]["template"]["metadata"]["annotations"]
-    claim("conductor/restart-replicas" in annotations, "an edit of replicas.config restarts no pods")
+    claim("conductor/restart-replicas" in annotations, "an edit of replicas.config does not restart the pods")
 
 
 def of_closed(rendered):
-    claim('\nlisten = "[::]:8080"\nadmin-listen = "[::]:8081"\n' in rendered.config, "it listens on IPv4 alone")
+    claim('\nlisten = "[::]:8080"\nadmin-listen = "[::]:8081"\n' in rendered.config, "the listeners are not on [::]")
     claim(len(rendered.all("Service")) == 1, "the admin port has a Service")
-    claim(not rendered.all("ServiceAccount"), "a service account is made")
-    claim(rendered.pod["serviceAccountName"] == "existing", "another service account")
-    claim(rendered.pod["terminationGracePeriodSeconds"] == 3600 + 20 + 15, "another grace period")
+    claim(not rendered.all("ServiceAccount"), "the chart creates a service account")
+    claim(rendered.pod["serviceAccountName"] == "existing", "the pod does not use the existing service account")
+    claim(rendered.pod["terminationGracePeriodSeconds"] == 3600 + 20 + 15, "the grace period is wrong")
     (rule,) = rendered.one("NetworkPolicy")["spec"]["ingress"]
-    claim(rule["ports"][0]["port"] == "http", "the admin port is open")
+    claim(rule["ports"][0]["port"] == "http", "the network policy opens the admin port")
 
 
 CLAIMS = {
@@ -166,14 +172,14 @@ CLAIMS = {
     "closed": of_closed,
 }
 
-# Values with a part of the reason for which they are refused.
+# Invalid values, each with a part of the expected error message.
 REFUSED = {
     "an unknown value": ({"replicaCout": 3}, "'replicaCout' not allowed"),
     "a number of the wrong type": ({"replicaCount": "many"}, "'/replicaCount': got string, want integer"),
-    "an address that is none of all interfaces": ({"listenAddress": "::"}, "'/listenAddress': value must be one of"),
+    "an address other than all interfaces": ({"listenAddress": "::"}, "'/listenAddress': value must be one of"),
     "a second table [server]": ({"config": "[server]\nlisten = \"0.0.0.0:1\"\n"}, "'/config': 'not' failed"),
     "a drain-timeout beside `drain`": ({"serverConfig": 'drain-timeout = "1s"'}, "'/serverConfig': 'not' failed"),
-    "an address that is no URL of NATS": (
+    "an address that is not a NATS URL": (
         {"replicas": {"nats": {"url": "redis://a:1"}}},
         "'/replicas/nats/url': 'redis://a:1' does not match pattern",
     ),
@@ -189,27 +195,29 @@ REFUSED = {
         {"policies": {"configMap": "a", "image": "b"}},
         "policies: name at most one of configMap",
     ),
-    "a scheme of probes that is none": ({"probes": {"scheme": "https"}}, "'/probes/scheme': value must be one of"),
-    "a scrape with a key that is not there": (
+    "an invalid scheme of probes": ({"probes": {"scheme": "https"}}, "'/probes/scheme': value must be one of"),
+    "a scrape with an admin key that is not configured": (
         {"podMonitor": {"enabled": True, "authorization": True}},
         "podMonitor.authorization needs adminKey.existingSecret",
     ),
 }
 
 
-def refused(chart, values, reason):
+def check_refused(chart, values, reason):
+    """Checks that a rendering fails with this reason. Returns the last line of the error."""
     try:
         Rendered(chart, values)
     except Exception as error:
-        claim(reason in str(error), f"it was refused for another reason: {error}")
+        claim(reason in str(error), f"the chart refused the values for another reason: {error}")
         return str(error).strip().splitlines()[-1][:100]
-    claim(False, "it was rendered")
+    claim(False, "the chart accepted the values")
 
 
-def linted(chart, values):
+def check_lint(chart, values):
+    """Checks that a strict lint reports no errors and no warnings."""
     result = lint(str(chart), values, strict=True)
-    worse = [message for message in result["messages"] if message["severity"] > 1]
-    claim(not result["errors"] and not worse, result)
+    warnings = [message for message in result["messages"] if message["severity"] > 1]
+    claim(not result["errors"] and not warnings, result)
 
 
 def run(report, chart, binary, policies):
@@ -217,8 +225,8 @@ def run(report, chart, binary, policies):
     for name, check in CLAIMS.items():
         values = yaml.safe_load((HERE / "values" / f"{name}.yaml").read_text()) or {}
 
-        def rendering(values=values, check=check):
-            linted(chart, values)
+        def check_values(values=values, check=check):
+            check_lint(chart, values)
             rendered = Rendered(chart, values)
             detail = validate(rendered)
             invariants(rendered)
@@ -226,6 +234,6 @@ def run(report, chart, binary, policies):
             check_config(rendered, binary, policies)
             return detail
 
-        report.check(f"chart, values {name}", rendering)
+        report.check(f"chart, values {name}", check_values)
     for name, (values, reason) in REFUSED.items():
-        report.check(f"chart refuses {name}", refused, chart, values, reason)
+        report.check(f"chart refuses {name}", check_refused, chart, values, reason)

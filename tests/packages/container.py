@@ -1,11 +1,11 @@
-"""Checks of the Containerfile: hadolint, a build by buildah over a Debian root, and a start in the image."""
+"""Checks of the Containerfile: hadolint, a build with buildah on a Debian root, and a start of the image."""
 import os
 import pathlib
 import re
 import subprocess
 import tempfile
 
-from install import on_free_ports, probed, status, until
+from install import on_free_ports, probe_and_stop, status, wait_until
 from report import claim, output
 
 BUILDAH = ["buildah", "--storage-driver", "vfs"]
@@ -14,12 +14,15 @@ BASE = "localhost/conductor-base"
 
 
 def lint(root, hadolint):
+    """Lints the Containerfile, and checks the build context and the documented build command."""
     output(hadolint, root / "config/deploy/Containerfile")
     ignored = (root / ".dockerignore").read_text().splitlines()
-    claim({"target/*", "target/packages/*", "!target/packages/conductor"} <= set(ignored), f"the context of a build has more: {ignored}")
+    required = {"target/*", "target/packages/*", "!target/packages/conductor"}
+    claim(required <= set(ignored), f".dockerignore does not limit the build context: {ignored}")
     for page in ("config/deploy/Containerfile", "host/docs/operation/install.md"):
-        # The default format, OCI, has no health check.
-        claim("buildah build --format docker -f" in (root / page).read_text(), f"{page}: an image without health check")
+        # OCI, the default format, does not support health checks.
+        command = "buildah build --format docker -f"
+        claim(command in (root / page).read_text(), f"{page}: the build command makes an image without health check")
 
 
 def buildah(storage, *arguments):
@@ -28,7 +31,7 @@ def buildah(storage, *arguments):
 
 
 def base(storage, archive):
-    """Makes the base image of a Debian root, since no registry is needed for the check."""
+    """Makes the base image from a Debian root, so that the check needs no registry."""
     container = buildah(storage, "from", "scratch")
     buildah(storage, "add", "--quiet", container, archive, "/")
     buildah(storage, "commit", "--quiet", container, BASE)
@@ -36,12 +39,13 @@ def base(storage, archive):
 
 
 def built(root, storage):
-    """Builds the image with the program of target/packages."""
+    """Builds the image with the program of target/packages. Checks the user and the health check of the image."""
     arguments = ["--build-arg", f"RUNTIME={BASE}", "--build-arg", f"BUILDER={BASE}", "--build-arg", "BINARY=prebuilt"]
-    # The context is what the stage copies: not the whole of target.
+    # The build context has only the files that the stage copies, since a copy of the whole folder target takes long.
     with tempfile.TemporaryDirectory() as folder:
         context = pathlib.Path(folder)
-        for path in ("LICENSE", "NOTICE", "config/conductor.toml", "config/deploy/container.toml", "target/packages/conductor"):
+        configs = ("config/conductor.toml", "config/deploy/container.toml")
+        for path in ("LICENSE", "NOTICE", *configs, "target/packages/conductor"):
             (context / path).parent.mkdir(parents=True, exist_ok=True)
             (context / path).write_bytes((root / path).read_bytes())
         (context / "target/packages/conductor").chmod(0o755)
@@ -55,7 +59,7 @@ def built(root, storage):
 
 
 def started(root, storage):
-    """Starts the router in a container of the image, on free ports, probes it and runs its health check."""
+    """Starts the router in a container of the image on free ports, probes it, and runs its health check."""
     container = buildah(storage, "from", "--pull-never", IMAGE)
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "conductor.toml"
@@ -64,19 +68,20 @@ def started(root, storage):
         os.chmod(folder, 0o755)
         buildah(storage, "copy", container, config, "/etc/conductor/conductor.toml")
         place = pathlib.Path(buildah(storage, "mount", container))
-        # The user of the image, in its root: without a runtime of containers nothing else is different.
+        # Runs as the image's user in its root file system, without a container runtime.
         run = ["chroot", "--userspec=65532:65532", place, "/usr/bin/conductor"]
         log = pathlib.Path(folder) / "router.log"
         with log.open("w") as output_file:
             command = [*run, "serve", "--config", "/etc/conductor/conductor.toml"]
             process = subprocess.Popen(command, stdout=output_file, stderr=output_file)
             healthy = [*run, "policy", "status", "--admin", f"http://127.0.0.1:{admin}"]
-            until("/health answers", lambda: status(admin, "/health")[0] == 200, process)
+            wait_until("/health returns 200", lambda: status(admin, "/health")[0] == 200, process)
             output(*healthy)
-            code = probed(process, listen, admin)
+            code = probe_and_stop(process, listen, admin)
         claim(code == 0, f"exit {code}: {log.read_text()[-2000:]}")
-        claim(subprocess.run(healthy, capture_output=True).returncode != 0, "the health check passes without a router")
-        # As JSON lines, by the configuration of the image.
+        completed = subprocess.run(healthy, capture_output=True)
+        claim(completed.returncode != 0, "the health check succeeds without a running router")
+        # The configuration of the image selects JSON lines.
         claim(re.search(r'^\{"timestamp"', log.read_text(), re.M), "the log is not JSON")
     buildah(storage, "umount", container)
     return f"exit {code} after SIGTERM"

@@ -1,18 +1,21 @@
-"""Results of the checks, one line each."""
+"""Report of the checks, with one line for each."""
 import subprocess
 
 
 class Report:
-    """Counts the checks that passed and failed."""
+    """Printer and counter of passed and failed checks."""
 
     def __init__(self):
         self.passed = self.failed = 0
 
     def check(self, name, run, *arguments):
-        """Runs a check, which returns a text for its line or raises. Returns true if it passed."""
+        """Runs a check and prints its line. Returns true if it passed.
+
+        The check returns a text for the line, and raises an exception if it fails.
+        """
         try:
             detail = run(*arguments)
-        except Exception as error:  # Any error of a check is its failure.
+        except Exception as error:  # Any exception means that the check failed.
             self.failed += 1
             print(f"FAILED  {name}: {error}", flush=True)
             return False
@@ -22,17 +25,19 @@ class Report:
 
 
 class Failure(Exception):
-    """A claim that does not hold."""
+    """A failed check."""
 
 
 def claim(holds, text):
+    """Raises Failure with the text unless the claim holds."""
     if not holds:
         raise Failure(text)
 
 
 def output(*command, **options):
-    """Runs a command and returns its output. Raises with all of it if the command fails."""
+    """Runs a command and returns its output. Raises Failure with the end of the output if the command fails."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True} | options
-    ended = subprocess.run([str(part) for part in command], **options)
-    claim(ended.returncode == 0, f"{' '.join(map(str, command))}: exit {ended.returncode}\n{ended.stdout[-3000:]}")
-    return ended.stdout
+    completed = subprocess.run([str(part) for part in command], **options)
+    text = f"{' '.join(map(str, command))}: exit {completed.returncode}\n{completed.stdout[-3000:]}"
+    claim(completed.returncode == 0, text)
+    return completed.stdout

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds and checks the packages: run.py BINARY [chart|unit|replicas|tarball|deb|machine|container|sbom ...]
 
-Without names, all of them. README.md has the tools.
+Without names it runs all parts. README.md lists the required tools.
 """
 import json
 import pathlib
@@ -23,7 +23,7 @@ PARTS = ("chart", "unit", "replicas", "tarball", "deb", "machine", "container", 
 
 
 def debian():
-    """Makes the Debian root of the installations, once."""
+    """Makes the Debian root for the installations, unless the archive exists."""
     if not ARCHIVE.exists():
         packages = "--include=libstdc++6,ca-certificates,adduser"
         new = ARCHIVE.with_suffix(".new.tar")
@@ -33,12 +33,12 @@ def debian():
 
 
 def sbom():
-    """Writes the bill of materials by cargo-cyclonedx, and compares it with the lock file."""
+    """Writes the software bill of materials with cargo-cyclonedx, and compares it with the lock file."""
     output("cargo", "cyclonedx", "--format", "json", "--target", "x86_64-unknown-linux-gnu", "--manifest-path",
            "host/conductor/Cargo.toml", "--override-filename", "conductor.cdx", cwd=ROOT)
-    # It writes one beside every manifest of the workspace.
-    members = json.loads(output("cargo", "metadata", "--no-deps", "--format-version", "1", cwd=ROOT, stderr=subprocess.PIPE))
-    for member in members["packages"]:
+    # cargo-cyclonedx writes a file beside every manifest of the workspace.
+    metadata = output("cargo", "metadata", "--no-deps", "--format-version", "1", cwd=ROOT, stderr=subprocess.PIPE)
+    for member in json.loads(metadata)["packages"]:
         path = pathlib.Path(member["manifest_path"]).with_name("conductor.cdx.json")
         if member["name"] == "conductor":
             shutil.copy(path, OUT / path.name)
@@ -49,7 +49,7 @@ def sbom():
         claim(name in names, f"{name} is not in the bill of materials")
     lock = (ROOT / "Cargo.lock").read_text()
     unknown = [name for name in names if f'name = "{name}"' not in lock]
-    claim(not unknown, f"not in Cargo.lock: {unknown}")
+    claim(not unknown, f"Cargo.lock lacks components of the bill of materials: {unknown}")
     return f"{bill['bomFormat']} {bill['specVersion']}, {len(names)} components"
 
 
@@ -58,7 +58,8 @@ def machines(report):
 
     archive = OUT / "machine.tar"
     if report.check("machine: Debian root with systemd", machine.root, archive, SUITE):
-        report.check("machine: installed, reloaded, upgraded, stopped by systemctl", machine.installed, OUT, archive)
+        name = "machine: installed, reloaded, upgraded and stopped with systemctl"
+        report.check(name, machine.installed, OUT, archive)
 
 
 def containers(report):
@@ -68,7 +69,7 @@ def containers(report):
     report.check("Containerfile: hadolint", container.lint, ROOT, hadolint)
     with tempfile.TemporaryDirectory(prefix="conductor-storage-") as folder:
         storage = pathlib.Path(folder)
-        if report.check("Containerfile: base of a Debian root", container.base, storage, ARCHIVE):
+        if report.check("Containerfile: base image of a Debian root", container.base, storage, ARCHIVE):
             if report.check("Containerfile: build", container.built, ROOT, storage):
                 report.check("Containerfile: start and probes", container.started, ROOT, storage)
 

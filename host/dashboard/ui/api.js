@@ -1,8 +1,8 @@
-// Requests to the admin pages.
+// HTTP client of the admin API.
 
 import { adminKey } from './key.js';
 
-/** The refusal of a request, with the members of the router's error body. */
+/** Error of a failed request, with the body of the router's error response. */
 export class RequestError extends Error {
   constructor(message, { status = 0, code = '', body = null } = {}) {
     super(message);
@@ -11,7 +11,7 @@ export class RequestError extends Error {
     this.body = body;
   }
 
-  /** Problems with their places, where the refusal lists some. */
+  /** Problems with their positions, or an empty list if the error response has none. */
   get problems() {
     return this.body?.problems ?? [];
   }
@@ -21,7 +21,7 @@ export class RequestError extends Error {
   }
 }
 
-/** Sends a request with the admin key. Returns the response if its status is a success. */
+/** Sends a request with the admin key. Returns the response, or throws a RequestError unless its status is 2xx. */
 export async function send(path, { method = 'GET', body, headers = {}, signal } = {}) {
   const key = adminKey();
   const sent = new Headers(headers);
@@ -50,7 +50,7 @@ export async function read(path, signal) {
   return response.json();
 }
 
-/** Sends a JSON body, and returns the JSON of the answer. */
+/** Sends a JSON body, and returns the JSON of the response. */
 export async function change(path, body = {}, { method = 'POST', headers = {}, signal } = {}) {
   const response = await send(path, {
     method,
@@ -61,7 +61,7 @@ export async function change(path, body = {}, { method = 'POST', headers = {}, s
   return response.status === 204 ? null : response.json();
 }
 
-/** Returns a path with its parts encoded, and a query without empty values. */
+/** Returns a path of encoded parts, with a query without empty values. */
 export function address(parts, query = {}) {
   const path = `/${parts.map(encodeURIComponent).join('/')}`;
   const given = Object.entries(query).filter(([, value]) => value !== '' && value !== null && value !== undefined);

@@ -1,4 +1,4 @@
-// The command lines that do what a button does, for scripts and for readers without a key.
+// Command lines equivalent to the buttons, for scripts and for users without a key.
 
 /** Quotes an argument for a POSIX shell, if it needs quotes. */
 function quoted(text) {
@@ -10,14 +10,14 @@ export function conductor(...args) {
   return ['conductor', ...args.map(String).map(quoted), '--admin', quoted(location.origin)].join(' ');
 }
 
-/** Returns the request as a curl command. */
+/** Returns the curl command of a request. */
 export function curl(method, path, body) {
   const parts = ['curl', '-X', method, quoted(location.origin + path), '-H "X-API-Key: $ADMIN_API_KEY"'];
   if (body !== undefined) parts.push("-H 'Content-Type: application/json'", '-d', quoted(JSON.stringify(body)));
   return parts.join(' ');
 }
 
-/** Returns the upload of a file as a curl command. */
+/** Returns the curl command of a file's upload. */
 export function curlFile(method, path, file, headers = {}) {
   const parts = ['curl', '-X', method, quoted(location.origin + path), '-H "X-API-Key: $ADMIN_API_KEY"'];
   for (const [name, value] of Object.entries(headers)) parts.push('-H', quoted(`${name}: ${value}`));

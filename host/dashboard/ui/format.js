@@ -1,4 +1,4 @@
-// Numbers and times for people. What is unknown is a dash.
+// Formats of numbers and times for display. An unknown value is a dash.
 
 export const UNKNOWN = '–';
 
@@ -20,7 +20,7 @@ export function count(value) {
   return isNumber(value) ? Math.round(value).toLocaleString('en') : UNKNOWN;
 }
 
-/** Returns a number of seconds in the unit that reads best. */
+/** Returns a duration in seconds, formatted in a suitable unit. */
 export function seconds(value) {
   if (!isNumber(value)) return UNKNOWN;
   const size = Math.abs(value);
@@ -60,7 +60,7 @@ export function dateTime(at) {
   return day === new Date().toLocaleDateString('sv-SE') ? time(at) : `${day} ${time(at)}`;
 }
 
-/** Returns the beginning of a hash or an id. */
+/** Returns the first characters of a hash or an id. */
 export function short(text, length = 12) {
   if (!text) return UNKNOWN;
   return text.length > length ? `${text.slice(0, length)}…` : text;

@@ -1,9 +1,9 @@
-// The admin key of this tab. It lives in sessionStorage, so that it goes with the tab, and travels in a header only.
+// Store of the admin key of this tab. sessionStorage deletes the key with the tab. Requests send it only in a header.
 
 const NAME = 'conductor-admin-key';
 const listeners = new Set();
 
-/** Moves a key from the address (`#key=...`) into storage. A fragment is sent nowhere; here it also leaves history. */
+/** Moves a key from the fragment of the address (`#key=...`) to the store. Removes the fragment from the history. */
 export function takeKeyFromAddress() {
   const found = /^#key=(.+)$/.exec(location.hash);
   if (!found) return;
@@ -11,7 +11,7 @@ export function takeKeyFromAddress() {
   setAdminKey(decoded(found[1]));
 }
 
-/** Returns a text without its percent encoding, or as it is if that is broken: then the router refuses the key. */
+/** Decodes the percent encoding of a key. Returns a key with an invalid encoding unchanged; the router refuses it. */
 function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -24,14 +24,14 @@ export function adminKey() {
   return sessionStorage.getItem(NAME);
 }
 
-/** Stores a key, or forgets it if it is empty. */
+/** Stores a key. An empty key deletes the stored key. */
 export function setAdminKey(key) {
   if (key) sessionStorage.setItem(NAME, key);
   else sessionStorage.removeItem(NAME);
   for (const listener of listeners) listener();
 }
 
-/** Calls the listener after each change. Returns a function that ends it. */
+/** Calls the listener after each change of the key. Returns a function that removes the listener. */
 export function onKeyChange(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);

@@ -1,7 +1,7 @@
-// What the router reports each second, kept for all pages of the tab: one stream feeds it.
+// Live state of the router for all pages of the tab, from one stream of server-sent events with updates each second.
 //
 // The stream is open only while the tab is visible and not paused. After each connection the first event of a topic is
-// complete, so nothing has to be resumed.
+// complete, so the client needs no earlier events.
 
 import { read } from './api.js';
 import { onKeyChange } from './key.js';
@@ -11,12 +11,12 @@ import { useEffect, useState } from './vendor/hooks.js';
 const STREAM = '/admin/stream?topics=fleet,requests,changes';
 const RETRY_MS = 2000;
 const KEPT_SAMPLES = 600;
-/** Samples of a worker: two minutes, for the small charts of the table. */
+/** Number of samples of a worker (two minutes), for the sparklines of the table. */
 const KEPT_WORKER_SAMPLES = 120;
 const KEPT_REQUESTS = 200;
 const KEPT_CHANGES = 256;
 
-/** The names of the figures of a pool, as the events and the history have them. */
+/** Keys of a pool's figures in the events and in the history. */
 const FIGURES = [
   'requests_per_s',
   'tokens_per_s',
@@ -28,7 +28,7 @@ const FIGURES = [
   'hit_ratio',
 ];
 
-/** The names of the figures of a worker over time. */
+/** Keys of a worker's figures over time. */
 const WORKER_FIGURES = ['in_flight', 'tokens_per_s'];
 
 const state = {
@@ -54,7 +54,7 @@ function setStatus(status, error = null) {
   notify();
 }
 
-/** Begins to follow the router. */
+/** Starts the event stream. */
 export function startLive() {
   document.addEventListener('visibilitychange', update);
   onKeyChange(() => {
@@ -64,13 +64,13 @@ export function startLive() {
   update();
 }
 
-/** Stops the display, or goes on with it. */
+/** Pauses or resumes the updates. */
 export function setPaused(paused) {
   isPaused = paused;
   update();
 }
 
-/** Returns false while the tab is hidden or paused: nothing is read then, except on demand. */
+/** Returns false while the tab is hidden or paused. The dashboard then sends only requests that the user starts. */
 export function isUpdating() {
   return !isPaused && document.visibilityState === 'visible';
 }
@@ -95,7 +95,8 @@ async function connect() {
   setStatus('connecting');
   try {
     state.history = newestOfWorkers(await read('/admin/history', own.signal));
-    // The first event of a topic is complete. A router that was started again counts requests and changes anew.
+    // Discards the old entries, since the numbers of requests and changes start at 1 after a restart of the router. The
+    // first event of a topic is complete.
     state.requests = [];
     state.changes = [];
     await readEvents(STREAM, take, own.signal);
@@ -104,7 +105,7 @@ async function connect() {
     if (own.signal.aborted) return;
     setStatus('lost', error);
   }
-  // Without its key every attempt would fail alike: the next one follows a change of the key.
+  // Every attempt without the key would fail too. The next attempt follows a change of the key.
   if (state.error?.needsKey) return;
   setTimeout(() => {
     if (connection !== own) return;
@@ -120,7 +121,7 @@ function take(topic, data) {
   setStatus('live');
 }
 
-/** Merges a report of the fleet: partial ones hold only the workers that changed. */
+/** Merges an event of the topic `fleet`. A partial event has only the workers that changed. */
 function takeFleet(event) {
   const before = event.full ? [] : (state.fleet?.workers ?? []);
   const workers = new Map(before.map((worker) => [workerKey(worker), worker]));
@@ -136,7 +137,7 @@ export function workerKey(worker) {
   return `${worker.pool}/${worker.name}`;
 }
 
-/** Shortens the series of the workers. */
+/** Returns the history with only the newest samples of each worker. */
 function newestOfWorkers(history) {
   const workers = {};
   for (const [key, series] of Object.entries(history.workers)) {
@@ -146,7 +147,7 @@ function newestOfWorkers(history) {
   return { ...history, workers };
 }
 
-/** Returns the series of the workers, each with its present figures. */
+/** Returns the series of the workers with their current figures appended. */
 function appendWorkers(before) {
   const workers = {};
   for (const worker of state.fleet.workers) {
@@ -178,7 +179,7 @@ function appendSample(event) {
   state.history = history;
 }
 
-/** A request is reported again when it changes: the newest report replaces the earlier one. */
+/** Merges an event of the topic `requests`. The newest report of a request replaces its earlier reports. */
 function takeRequests(rows) {
   const bySeq = new Map(state.requests.map((row) => [row.seq, row]));
   for (const row of rows) bySeq.set(row.seq, row);
@@ -191,7 +192,7 @@ function latest(added, kept, limit) {
   return [...byId.values()].sort((a, b) => b.id - a.id).slice(0, limit);
 }
 
-/** Returns the live state. The component is drawn again with each event. */
+/** Returns the live state. Each event renders the component again. */
 export function useLive() {
   const [, redraw] = useState(0);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// The start of the page.
+// Entry point of the dashboard.
 
 import { html } from './html.js';
 import { takeKeyFromAddress } from './key.js';
@@ -8,7 +8,7 @@ import { Shell } from './shell.js';
 import { render } from './vendor/preact.js';
 
 takeKeyFromAddress();
-// The browser loads nothing where only the fragment of the address changes.
+// The browser does not reload the page if only the fragment of the address changes.
 addEventListener('hashchange', takeKeyFromAddress);
 startLive();
 const place = document.getElementById('app');

@@ -1,4 +1,4 @@
-// A JSON page as the state of a component.
+// Hook that reads a JSON page as the state of a component.
 
 import { read } from './api.js';
 import { onKeyChange } from './key.js';
@@ -6,8 +6,8 @@ import { isUpdating } from './live.js';
 import { useCallback, useEffect, useRef, useState } from './vendor/hooks.js';
 
 /**
- * Reads a page, again each `everyMs` while the tab is visible and not paused. Returns its newest content, the error of the last
- * attempt, and a function that reads it at once. A null path reads nothing.
+ * Reads a page, and repeats the read every `everyMs` while the tab is visible and not paused. Returns the newest
+ * content, the error of the last attempt, and a function that reads the page immediately. A null path reads nothing.
  */
 export function useResource(path, { everyMs = 0 } = {}) {
   const [content, setContent] = useState({ path: null, data: null, error: null });
@@ -23,7 +23,7 @@ export function useResource(path, { everyMs = 0 } = {}) {
       setContent({ path, data, error: null });
     } catch (error) {
       if (error.name === 'AbortError') return;
-      // Old content of the same page stays below the error.
+      // Keeps the last content of the same page along with the error.
       setContent((before) => ({ path, data: before.path === path ? before.data : null, error }));
     }
   }, [path]);

@@ -1,4 +1,4 @@
-// What this reader may do: the page /admin/me, read once for the tab and after each change of the key.
+// Permissions of the user from the page /admin/me, read once for the tab and after each change of the key.
 
 import { html } from './html.js';
 import { useResource } from './resource.js';
@@ -7,7 +7,7 @@ import { useContext } from './vendor/hooks.js';
 
 const Rights = createContext(null);
 
-/** Gives its children the rights of the reader. */
+/** Context provider of the user's permissions. */
 export function RightsProvider({ children }) {
   const me = useResource('/admin/me');
   return html`<${Rights.Provider} value=${me}>${children}<//>`;
@@ -18,7 +18,7 @@ export function useMe() {
   return useContext(Rights);
 }
 
-/** Returns why a change is not to be had, or null if it is. */
+/** Returns the reason why a change is not permitted, or null if it is permitted. */
 export function useDisabled(feature = 'changes') {
   const { data, error } = useMe();
   if (error) return `the rights of this page are unknown: ${error.message}`;

@@ -1,4 +1,4 @@
-// Addresses of the page: each page and its filters have one, which can be shared.
+// Client-side router. Each page with its filters has its own address, which can be shared.
 
 import { html } from './html.js';
 import { useEffect, useMemo, useState } from './vendor/hooks.js';
@@ -11,13 +11,13 @@ function announce() {
 
 addEventListener('popstate', announce);
 
-/** Shows another address. `replace` leaves no entry in the history, for filters as they are typed. */
+/** Navigates to an address. `replace` adds no entry to the history, for filters that change while the user types. */
 export function navigate(to, { replace = false } = {}) {
   history[replace ? 'replaceState' : 'pushState'](null, '', to);
   announce();
 }
 
-/** Returns the segments of the path behind `/ui`, and the query. */
+/** Returns the path segments after `/ui`, and the query. */
 export function useAddress() {
   const [address, setAddress] = useState(location.pathname + location.search);
   useEffect(() => {
@@ -32,7 +32,7 @@ export function useAddress() {
   }, [address]);
 }
 
-/** A hand-written address may be wrongly encoded: it then names nothing. */
+/** Decodes a path segment. Returns a segment with an invalid encoding unchanged; no page has this name. */
 function decoded(segment) {
   try {
     return decodeURIComponent(segment);
@@ -56,7 +56,7 @@ export function useQuery() {
   return [query, setQuery];
 }
 
-/** A link within the page. Clicks that open a tab or a window stay the browser's. */
+/** Link to another page of the dashboard. The browser handles clicks that open a new tab or window. */
 export function Link({ to, children, ...rest }) {
   const follow = (event) => {
     if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;

@@ -1,4 +1,4 @@
-// The frame of every page: navigation, the state of the live stream, and the key.
+// Layout of every page: navigation, the state of the event stream, and the admin key.
 
 import { KeyDialog, requestKey } from './components/key_form.js';
 import { State } from './components/state.js';
@@ -58,7 +58,7 @@ function Page({ name, id }) {
   return html`<${Component} key=${name} />`;
 }
 
-/** Moves the focus to the content of another page, as a browser does with a new document. */
+/** Moves the focus to the content after a change of the page, as browsers do for a new document. */
 function useFocusOnChange(content, page) {
   const shown = useRef(page);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Server-sent events read by `fetch`: an EventSource cannot send the admin key in a header.
+// Reader of server-sent events with `fetch`, since an EventSource cannot send the admin key in a header.
 
 import { send } from './api.js';
 
@@ -10,7 +10,7 @@ export async function readEvents(path, onEvent, signal) {
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    // An event ends at an empty line. What follows the last one is kept until the rest of it has come.
+    // An empty line ends an event. An incomplete event stays in `rest` until the next chunk.
     const blocks = (rest + value).split('\n\n');
     rest = blocks.pop();
     for (const block of blocks) emit(block, onEvent);
@@ -24,6 +24,6 @@ function emit(block, onEvent) {
     if (line.startsWith('event:')) name = line.slice(6).trim();
     else if (line.startsWith('data:')) data.push(line.slice(5).trimStart());
   }
-  // Comments keep the connection open, and have no data.
+  // Keep-alive comments have no data.
   if (data.length > 0) onEvent(name, JSON.parse(data.join('\n')));
 }

@@ -3,13 +3,15 @@
 # from the npm registry, wasm-tools from PyPI.
 set -eu
 cd "$(dirname "$0")"
-# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+# Output folder of least-queued.wasm. `conductor policy build` sets a temporary folder, checks the component there, and
+# then replaces the one in this folder.
 out=${CONDUCTOR_OUT:-$PWD}
-# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+# install PROGRAM COMMAND...: installs a missing program into .tools if CONDUCTOR_INSTALL is 1. Without it, prints the
+# command and fails.
 install() {
     case ${CONDUCTOR_INSTALL:-} in
-    1) echo "build.sh: installs $1, which is missing; this may take minutes:" >&2 ;;
-    *) echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2 ;;
+    1) echo "build.sh: installing $1, which is missing. This may take minutes:" >&2 ;;
+    *) echo "build.sh: $1 is missing. CONDUCTOR_INSTALL=1 (conductor policy build --install) installs it with" >&2 ;;
     esac
     shift
     case $1 in
@@ -19,7 +21,7 @@ install() {
     [ "${CONDUCTOR_INSTALL:-}" = 1 ] || exit 1
     "$@"
 }
-# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+# venv FOLDER PACKAGE VERSION: makes a virtual environment with one package from PyPI.
 venv() {
     python3 -m venv "$1"
     "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"

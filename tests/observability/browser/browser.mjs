@@ -1,4 +1,4 @@
-// A Chromium that is watched: every message of its console and every failed request is a problem.
+// Chromium for tests. Every error and warning on its console, and every failed request, is a problem.
 
 import { chromium } from 'playwright-core';
 
@@ -15,8 +15,8 @@ export async function launch() {
 }
 
 /**
- * Opens a tab. `expected` are patterns of failed requests that a test makes on purpose: the browser reports a response
- * with an error status on the console.
+ * Opens a tab. `expected` are patterns of console messages that are not problems. The browser reports every response
+ * with an error status on the console, including responses that a test expects.
  */
 export async function openTab(browser, { scheme = 'light', problems, expected = [], bypassCSP = false }) {
   const context = await browser.newContext({
@@ -34,13 +34,13 @@ export async function openTab(browser, { scheme = 'light', problems, expected = 
   return tab;
 }
 
-/** Goes to a page by its link, as a reader does. */
+/** Opens a page by its link in the navigation. */
 export async function goTo(tab, title) {
   await tab.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: title }).click();
   await tab.getByRole('heading', { level: 1, name: title }).waitFor();
 }
 
-/** Opens the confirmation of a button, confirms, and waits until it is closed: the router has answered then. */
+/** Opens the confirmation of a button and confirms. Waits until it is closed, which is after the router's response. */
 export async function confirm(place, label) {
   const tab = place.page();
   await place.getByRole('button', { name: label, exact: true }).first().click();
@@ -49,19 +49,19 @@ export async function confirm(place, label) {
   await panel.waitFor({ state: 'detached' });
 }
 
-/** Fails with the claim if it does not hold. */
+/** Prints the claim, or fails with it if it does not hold. */
 export function claim(holds, text) {
-  if (!holds) throw new Error(`not so: ${text}`);
+  if (!holds) throw new Error(`failed: ${text}`);
   console.log(`ok: ${text}`);
 }
 
-/** Waits until there is such an element, and claims it. */
+/** Waits until the element is visible, and prints the claim. */
 export async function claimSeen(locator, text) {
   await locator.first().waitFor();
   claim(true, text);
 }
 
-/** Waits until there are so many elements, and claims that there are no more. */
+/** Waits until at least `count` elements are visible, and claims that there are exactly `count`. */
 export async function claimCount(locator, count, text) {
   await locator.nth(count - 1).waitFor();
   claim(await locator.count() === count, text);

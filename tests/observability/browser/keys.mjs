@@ -1,15 +1,15 @@
-// Keys that a page of the dashboard reads from an answer that does not have them: the router may have renamed one.
+// Reports keys that a page of the dashboard reads from a response without them. The router may have renamed such a key.
 
-/** Reads that find nothing in some answers on purpose, by the place of the key. */
+/** Paths of optional keys, which some responses lack. */
 const OPTIONAL = [
-  // Maps by a name.
+  // Maps whose keys are names.
   /^\/admin\/me\.disabled\./, /^\/admin\/history\.(pools|workers)\./, /\.numbers\./, /\.canaries\./,
-  // Keys of some states only.
+  // Keys that only some states have.
   /^\/admin\/config\.warnings$/, /\.pipeline$/, /\.compiling$/, /\.parts$/, /\.comparisons$/, /\.fault$/, /\.own$/,
   /\.isOwn$/, /\.problems$/, /\.error$/, /\.gone$/, /\.listed$/, /\.configured$/, /\.original\.(detail|score)$/,
 ];
 
-/** Makes a tab report such reads as errors of its console. */
+/** Makes a tab report reads of missing keys as errors on its console. */
 export async function watchKeys(tab) {
   const sources = OPTIONAL.map(({ source }) => source);
   await tab.addInitScript(watch, sources);
@@ -20,13 +20,13 @@ function watch(sources) {
   const optional = sources.map((source) => new RegExp(source));
   const proxies = new WeakMap();
   const reported = new Set();
-  // Promises and JSON.stringify look for these in any object.
-  const ofLanguage = new Set(['then', 'toJSON']);
+  // Promises and JSON.stringify read these keys of any object.
+  const languageKeys = new Set(['then', 'toJSON']);
 
   const report = (place) => {
     if (reported.has(place) || optional.some((pattern) => pattern.test(place))) return;
     reported.add(place);
-    console.error(`an answer has no ${place}`);
+    console.error(`a response has no key ${place}`);
   };
   const watched = (value, place) => {
     if (value === null || typeof value !== 'object') return value;
@@ -35,7 +35,7 @@ function watch(sources) {
   };
   const get = (target, key, place) => {
     const found = target[key];
-    if (typeof key === 'symbol' || typeof found === 'function' || ofLanguage.has(key)) return found;
+    if (typeof key === 'symbol' || typeof found === 'function' || languageKeys.has(key)) return found;
     if (Array.isArray(target)) return watched(found, `${place}[]`);
     if (!(key in target)) report(`${place}.${key}`);
     return watched(found, `${place}.${key}`);

@@ -1,9 +1,9 @@
-// Clicks through the dashboard of a running demo.
+// Tests the dashboard of a running demo in a browser.
 //
 //     node run.mjs URL-WITH-KEY CONFIGURATION-FILE COMPONENT SCREENSHOTS-FOLDER
 //
-// Every claim is printed. The exit code is 1 if one does not hold, if the browser reported an error, or if axe found a
-// violation. Screenshots of every page are written in both colour schemes.
+// Prints every claim. The exit code is 1 if a claim does not hold, if the browser reported an error, or if axe found a
+// violation. Writes screenshots of every page in both colour schemes.
 
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
@@ -14,7 +14,7 @@ import * as clicks from './clicks.mjs';
 
 const PAGES = ['Fleet', 'Requests', 'Cache', 'Policies', 'Configuration', 'Simulator', 'Routers'];
 const AXE = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-/** Requests that a test makes to be refused. */
+/** Error statuses of responses that the tests expect. */
 const REFUSED = [/status of 422/, /status of 412/];
 
 const [address, file, component, folder] = process.argv.slice(2);
@@ -29,7 +29,7 @@ async function clickThrough(browser) {
   if (new URL(tab.url()).hash !== '') problems.push('the key stays in the address');
   for (const name of ['fleet', 'requests', 'cache', 'policies', 'configuration', 'simulator', 'routers', 'keyboard']) {
     console.log(`-- ${name}`);
-    // One page's failure says nothing about the others: all are tried.
+    // Tests the other pages after a failure too.
     try {
       await clicks[name]({ tab, base, file, component });
     } catch (error) {
@@ -51,8 +51,11 @@ async function openRequest(tab) {
   await tab.getByRole('table', { name: 'Candidates' }).first().waitFor();
 }
 
-/** Looks at every page in a colour scheme: a screenshot, then axe, whose script the page's own policy would refuse. */
-async function look(browser, scheme) {
+/**
+ * Takes a screenshot of every page in a colour scheme and runs axe on it. The tab bypasses the page's content security
+ * policy, which would block the script of axe.
+ */
+async function auditPages(browser, scheme) {
   const tab = await openTab(browser, { scheme, problems, bypassCSP: true });
   await tab.goto(address);
   for (const title of [...PAGES, 'Request']) {
@@ -74,7 +77,7 @@ async function look(browser, scheme) {
 const browser = await launch();
 try {
   await clickThrough(browser);
-  for (const scheme of ['light', 'dark']) await look(browser, scheme);
+  for (const scheme of ['light', 'dark']) await auditPages(browser, scheme);
 } catch (error) {
   problems.push(error.stack);
 } finally {

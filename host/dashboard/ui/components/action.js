@@ -1,4 +1,4 @@
-// A button that changes the router. It asks once more in place, with the effect spelled out and the equivalent command.
+// Button that changes the router. It opens a confirmation with the effect of the change and the equivalent command.
 
 import { RequestError } from '../api.js';
 import { html } from '../html.js';
@@ -6,14 +6,15 @@ import { useDisabled } from '../rights.js';
 import { useEffect, useId, useRef, useState } from '../vendor/hooks.js';
 import { requestKey } from './key_form.js';
 
-/** Distances of a confirmation to the edge of the window and to its button, in pixels. */
+/** Distances of a confirmation from the edge of the window and from its button, in pixels. */
 const EDGE = 16;
 const GAP = 6;
 
 /**
- * A change. `label` is on the button, `effect` says what will happen, `command` is the command line that does the same,
- * `run` makes the change and may return a sentence about it. `unavailable` is a reason of this place, and `feature` the
- * kind of change that /admin/me may disable. A button that is not to be had still opens: it shows why, and the command.
+ * Button with a confirmation. `label` is the text of the button, `effect` describes the change, and `command` is the
+ * equivalent command line. `run` makes the change and may return a message. `unavailable` is the reason why the caller
+ * disables the button. `feature` is a kind of change that /admin/me may disable. A disabled button still opens its
+ * confirmation, which shows the reason and the command.
  */
 export function Action({ label, effect, command, run, feature, unavailable = null, isDanger = false, children }) {
   const [isOpen, setOpen] = useState(false);
@@ -87,7 +88,7 @@ function Confirmation(props) {
     </div>`;
 }
 
-/** Shows a popover below a button. It lies above the page, so that no scrolled table cuts it off. */
+/** Shows a popover below a button. A popover is in the top layer, so that a scrolled table does not clip it. */
 function showBelow(panel, button) {
   panel.showPopover();
   const { left, bottom } = button.getBoundingClientRect();
@@ -96,7 +97,7 @@ function showBelow(panel, button) {
   panel.style.top = `${bottom + GAP + scrollY}px`;
 }
 
-/** A command line, to be selected with one click. */
+/** Command line that one click selects. */
 export function Command({ command, label = 'From a terminal' }) {
   return html`
     <div class="command">

@@ -1,9 +1,9 @@
-// Bars and intervals as SVG: their widths are attributes, since the page's policy allows no inline style.
+// Bars and intervals as SVG. Their widths are attributes, since the content security policy allows no inline style.
 
 import { percent } from '../format.js';
 import { html } from '../html.js';
 
-/** A share of 1 with its number. The bar itself is decoration. */
+/** Bar for a share of 1, with the number as text. The bar is hidden from screen readers. */
 export function Share({ value, label = percent(value) }) {
   if (value === null || value === undefined) return html`<span class="muted">–</span>`;
   const width = `${Math.min(1, Math.max(0, value)) * 100}%`;
@@ -16,7 +16,7 @@ export function Share({ value, label = percent(value) }) {
     </span>`;
 }
 
-/** Parts of a whole side by side: `[label, value]`, with a legend of their numbers. */
+/** Stacked bar of the parts of a whole, with a legend. A part is `[label, value]`. */
 export function Stack({ parts, total, format }) {
   const whole = total || parts.reduce((sum, [, value]) => sum + value, 0);
   let start = 0;
@@ -45,8 +45,8 @@ export function Stack({ parts, total, format }) {
 }
 
 /**
- * The confidence interval of a difference on an axis around 0, with the margin that it must not pass. All are shares of
- * the other side: 0.1 is a tenth more.
+ * Confidence interval of a difference on an axis around 0, with the non-inferiority margin. All values are relative to
+ * the other side: 0.1 means 10 % more.
  */
 export function Interval({ low, high, estimate, margin, label }) {
   const ends = [low, high, estimate, margin].filter(Number.isFinite).map(Math.abs);

@@ -1,4 +1,4 @@
-// A chart of the last ten minutes by uPlot, with the same numbers as a table for readers of screens.
+// Chart of the last ten minutes with uPlot. A table with the same numbers is for screen readers.
 
 import { time } from '../format.js';
 import { html } from '../html.js';
@@ -6,17 +6,17 @@ import { useEffect, useMemo, useRef, useState } from '../vendor/hooks.js';
 import uPlot from '../vendor/uplot.js';
 
 const HEIGHT = 132;
-/** Span in seconds below which the axis has seconds too. */
+/** Time span in seconds below which the labels of the time axis include seconds. */
 const SHORT_S = 240;
-/** Rows of the table: as many as can be read. */
+/** Maximum number of rows of the table. */
 const TABLE_ROWS = 20;
 
-/** Returns the value of a colour variable of the style sheet: a canvas needs it as text. */
+/** Returns the value of a colour variable of the style sheet as text, since a canvas cannot use CSS variables. */
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** Returns the resolved colours, again when the colour scheme changes. */
+/** Returns the resolved colours. They are updated when the colour scheme changes. */
 function useColours() {
   const scheme = useMemo(() => matchMedia('(prefers-color-scheme: dark)'), []);
   const [isDark, setDark] = useState(scheme.matches);
@@ -67,7 +67,7 @@ function options({ series, format, colours, marks, width }) {
   };
 }
 
-/** Draws a line at the time of each change of the router. */
+/** Draws a vertical line at the time of each change of the router. */
 function drawMarks(plot, marks, stroke) {
   const { ctx, bbox } = plot;
   ctx.save();
@@ -86,8 +86,8 @@ function drawMarks(plot, marks, stroke) {
 }
 
 /**
- * A chart. `at` are Unix times in seconds, `series` have `name` and `values` (null: unknown), `format` writes a value,
- * `marks` are times of changes.
+ * Chart over time. `at` are Unix times in seconds. A series has `name` and `values`, with null for unknown values.
+ * `format` formats a value, and `marks` are the times of changes.
  */
 export function Chart({ title, at, series, format, marks = [] }) {
   const place = useRef(null);
@@ -115,7 +115,7 @@ export function Chart({ title, at, series, format, marks = [] }) {
       observer.disconnect();
       made.destroy();
     };
-    // New data goes into the same plot below; only another set of series or colours needs a new one.
+    // The effect below updates the data of the plot. Only other series or colours need a new plot.
   }, [colours, names]);
 
   useEffect(() => {
@@ -140,7 +140,7 @@ export function Chart({ title, at, series, format, marks = [] }) {
     </figure>`;
 }
 
-/** The numbers of a chart, thinned out, behind a disclosure. They are made only while it is open. */
+/** Table of every n-th value of a chart in a disclosure element. The rows are rendered only while it is open. */
 function DataTable({ title, at, series, format }) {
   const [isOpen, setOpen] = useState(false);
   const step = Math.max(1, Math.ceil(at.length / TABLE_ROWS));

@@ -1,9 +1,9 @@
-// Fields with their labels.
+// Form fields with labels.
 
 import { html } from '../html.js';
 import { useId } from '../vendor/hooks.js';
 
-/** A field of text. */
+/** Text field of one line. */
 export function TextField({ label, value, onChange, ...rest }) {
   const id = useId();
   return html`
@@ -13,7 +13,7 @@ export function TextField({ label, value, onChange, ...rest }) {
     </div>`;
 }
 
-/** A choice. `choices` are texts or `[value, text]`; `any` is the text of no choice. */
+/** Selection list. `choices` are texts or `[value, text]`. `any` is the text of the empty choice. */
 export function Choice({ label, value, onChange, choices, any }) {
   const id = useId();
   const pairs = choices.map((choice) => (Array.isArray(choice) ? choice : [choice, choice]));
@@ -27,7 +27,7 @@ export function Choice({ label, value, onChange, choices, any }) {
     </div>`;
 }
 
-/** A field of several lines. */
+/** Text field of several lines. */
 export function TextArea({ label, value, onChange, rows = 6, inputRef, ...rest }) {
   const id = useId();
   return html`

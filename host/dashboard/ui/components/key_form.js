@@ -1,4 +1,4 @@
-// The dialog that asks for the admin key.
+// Dialog for the admin key.
 
 import { html } from '../html.js';
 import { adminKey, setAdminKey } from '../key.js';
@@ -12,7 +12,7 @@ export function requestKey() {
   open();
 }
 
-/** The dialog, once in the page. It opens by itself when reads need a key that the tab does not have. */
+/** Dialog, once in the page. It opens automatically if reads need a key and the tab has no key. */
 export function KeyDialog() {
   const dialog = useRef(null);
   const field = useRef(null);

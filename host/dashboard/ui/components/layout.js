@@ -4,7 +4,7 @@ import { html } from '../html.js';
 import { useEffect } from '../vendor/hooks.js';
 import { requestKey } from './key_form.js';
 
-/** The heading of a page, which is also the tab's title. `children` stand beside it. */
+/** Heading of a page, which is also the tab's title. `children` are beside the heading. */
 export function PageHead({ title, about, children }) {
   useEffect(() => {
     document.title = `${title} · Conductor`;
@@ -19,7 +19,7 @@ export function PageHead({ title, about, children }) {
     </header>`;
 }
 
-/** A titled part of a page. */
+/** Section of a page with a title. */
 export function Section({ title, about, side, children }) {
   return html`
     <section class="section">
@@ -32,12 +32,12 @@ export function Section({ title, about, side, children }) {
     </section>`;
 }
 
-/** A message in the flow of the page. `kind` is `info`, `good`, `warn` or `bad`. */
+/** Message in the text flow of the page. `kind` is `info`, `good`, `warn` or `bad`. */
 export function Notice({ kind = 'info', children }) {
   return html`<div class=${`notice notice-${kind}`} role=${kind === 'bad' ? 'alert' : 'status'}>${children}</div>`;
 }
 
-/** What stands in place of content: the error of its page, or that it is being read. */
+/** Placeholder for content that is not available: the error of its request, or a loading message. */
 export function Pending({ resource, what }) {
   const { data, error } = resource;
   if (error) {
@@ -48,12 +48,12 @@ export function Pending({ resource, what }) {
   return data ? null : html`<p class="muted">Reading ${what}…</p>`;
 }
 
-/** An empty list, and what would fill it. */
+/** Text in place of an empty list. */
 export function Empty({ children }) {
   return html`<p class="empty">${children}</p>`;
 }
 
-/** A row of figures: `[label, value, hint]`. */
+/** Row of figures. A figure is `[label, value, hint]`. */
 export function Figures({ figures }) {
   return html`
     <dl class="figures">
@@ -64,7 +64,7 @@ export function Figures({ figures }) {
     </dl>`;
 }
 
-/** Facts one below the other: `[label, content]`. Facts without content are left out. */
+/** Vertical list of facts. A fact is `[label, content]`. Facts without content are omitted. */
 export function Facts({ facts }) {
   const known = facts.filter(([, content]) => content !== null && content !== undefined && content !== '');
   return html`

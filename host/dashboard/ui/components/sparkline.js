@@ -1,11 +1,12 @@
-// A small chart without axes, for a cell of a table: an SVG, since the page's policy allows no inline style.
+// Sparkline: a small chart without axes for a table cell. It is an SVG, since the content security policy allows no
+// inline style.
 
 import { html } from '../html.js';
 
 const WIDTH = 120;
 const HEIGHT = 20;
 
-/** The values of a figure over time, newest last; null is unknown. `format` writes a value of the label. */
+/** Sparkline of values over time, newest last. Unknown values are null. `format` formats a value for the label. */
 export function Sparkline({ values, label, format }) {
   const known = values.filter((value) => value !== null);
   if (known.length < 2) return html`<span class="muted">–</span>`;

@@ -1,8 +1,8 @@
-// States by word, shape and colour: each of the three alone is enough to tell them apart.
+// Badges of states with a word, a shape and a colour. Each of the three alone distinguishes the kinds of states.
 
 import { html } from '../html.js';
 
-/** The states of the router's parts by what they mean for an operator. */
+/** States of the router's parts, grouped by their meaning for an operator. */
 const KINDS = {
   // workers, feeds, circuits, versions; then results, verdicts and outcomes
   good: [
@@ -24,7 +24,7 @@ const SHAPES = { good: '●', busy: '◐', warn: '▲', bad: '■', idle: '○' 
 
 const kindOfState = new Map(Object.entries(KINDS).flatMap(([kind, states]) => states.map((state) => [state, kind])));
 
-/** A state. `kind` overrides what its word means elsewhere; `title` is its reason. */
+/** Badge of a state. `kind` overrides the default kind of the state. `title` is the reason of the state. */
 export function State({ state, kind, title }) {
   const shown = kind ?? kindOfState.get(state) ?? 'idle';
   return html`
@@ -33,12 +33,12 @@ export function State({ state, kind, title }) {
     </span>`;
 }
 
-/** Returns what the outcome of a request means. Outcomes that are not listed are failures. */
+/** Returns the kind of a request's outcome. An outcome that is not in the list is a failure. */
 export function kindOfOutcome(outcome) {
   return outcome === null ? 'busy' : (kindOfState.get(outcome) ?? 'bad');
 }
 
-/** The outcome of a request, or that it is still open. */
+/** Badge of a request's outcome, or of an open request. */
 export function Outcome({ row }) {
   return html`<${State} state=${row.outcome ?? 'open'} kind=${kindOfOutcome(row.outcome)} title=${row.error_code} />`;
 }

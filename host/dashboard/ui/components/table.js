@@ -1,10 +1,10 @@
-// Tables with a caption and scoped heads. Rows have keys, so that an update leaves the focus where it is.
+// Tables with a caption and scoped headers. Rows have keys, so that an update does not move the focus.
 
 import { html } from '../html.js';
 
 /**
- * A table. A column has `name`, `cell(row)`, and optionally `number` (aligned right), `isHead` (the row's name), `hint`
- * and `hides` (left out on narrow screens).
+ * Table. A column has `name` and `cell(row)`, and optionally `number` (right-aligned), `isHead` (row header), `hint`
+ * (tooltip) and `hides` (hidden on narrow screens).
  */
 export function Table({ caption, columns, rows, keyOf, classOf, isCaptionShown = false }) {
   return html`

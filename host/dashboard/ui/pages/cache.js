@@ -1,4 +1,4 @@
-// Cache: how much of a prompt does each worker hold, what is hot, and how much of what could be reused is reused?
+// Cache page: cached share of a prompt at each worker, hottest prefixes, and the funnel of cache reuse.
 
 import { Stack } from '../components/bars.js';
 import { Chart } from '../components/chart.js';

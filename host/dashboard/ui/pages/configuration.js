@@ -1,4 +1,4 @@
-// Configuration: what is active, who changed it and with which result, and the file itself to edit, check and apply.
+// Configuration page: the active configuration, the history of changes with their results, and the editor of the file.
 
 import { Facts, PageHead, Pending, Section } from '../components/layout.js';
 import { State } from '../components/state.js';

@@ -1,4 +1,4 @@
-// Fleet: is anything wrong now, who is full, ejected or stale, and is the load even?
+// Fleet page: pools and workers with their health, load and data age.
 
 import { Empty, Figures, Notice, PageHead, Section } from '../components/layout.js';
 import { State } from '../components/state.js';

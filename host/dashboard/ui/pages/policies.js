@@ -1,4 +1,4 @@
-// Policies: which version decides since when, is the canary better and how sure is that, and where do shadows disagree?
+// Policies page: active versions with their start, canaries with their confidence, and disagreements of shadows.
 
 import { Empty, PageHead, Pending, Section } from '../components/layout.js';
 import { plural } from '../format.js';

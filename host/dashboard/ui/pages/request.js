@@ -1,4 +1,4 @@
-// One request: why this worker, who else was there, where did the time go, and what would another policy have done?
+// Request page: decision and candidates, stages with their times, differing shadows, and a replay with another policy.
 
 import { address } from '../api.js';
 import { Facts, PageHead, Pending, Section } from '../components/layout.js';

@@ -1,4 +1,4 @@
-// Requests: what is in flight, what failed or was slow just now, and where did it go?
+// Requests page: requests in flight, and recent requests with their outcome, duration and worker.
 
 import { address } from '../api.js';
 import { Choice, TextField } from '../components/form.js';
@@ -14,7 +14,7 @@ import { useEffect, useMemo } from '../vendor/hooks.js';
 
 const LIMIT = 100;
 const REFRESH_MS = 5000;
-/** The filters, by their names in the address. */
+/** Filters by their names in the query of the address. */
 const FILTERS = ['pool', 'worker', 'policy', 'outcome', 'model', 'q', 'slower_s'];
 const OUTCOMES = [
   'open', 'complete', 'client-left', 'rejected', 'rejected-early', 'shed', 'queue-full', 'queue-timeout',
@@ -52,7 +52,7 @@ export function RequestsPage() {
   const { requests, status } = useLive();
   const filters = Object.fromEntries(FILTERS.map((name) => [name, query[name]]));
   const isTail = query.tail !== 'off';
-  // The end of a request that is older than all live rows is on the page only.
+  // Only the page /admin/requests has the end of a request that is older than all live rows.
   const page = useResource(address(['admin', 'requests'], { ...filters, limit: LIMIT }), {
     everyMs: isTail ? REFRESH_MS : 0,
   });
@@ -62,7 +62,7 @@ export function RequestsPage() {
     [page.data, isTail && requests, JSON.stringify(filters)],
   );
   useEffect(() => {
-    // Rows that came between the two are in neither after a pause: the page has them.
+    // After a pause, rows from between the last read and the new events are in neither list. The page has them.
     if (status === 'live') page.reload();
   }, [status]);
 
@@ -104,13 +104,16 @@ function Filters({ query, setQuery, rows }) {
     </form>`;
 }
 
-/** Returns the newest rows of both that fit. The live ones are newer, but for an end that only the page has. */
+/**
+ * Returns the newest matching rows of both lists. A live row replaces the page's row of the same request, unless only
+ * the page's row has ended.
+ */
 function merged(kept, live, isFitting) {
   const bySeq = new Map(kept.map((row) => [row.seq, row]));
   for (const row of live) {
     if (row.outcome !== null || (bySeq.get(row.seq)?.outcome ?? null) === null) bySeq.set(row.seq, row);
   }
-  // An open row of the page may have ended since, so that it does not fit any more.
+  // An open row of the page may have ended since the read, so that it no longer matches.
   return [...bySeq.values()]
     .filter(isFitting)
     .sort((a, b) => b.seq - a.seq)

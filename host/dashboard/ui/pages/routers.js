@@ -1,4 +1,4 @@
-// Routers: which routers share this fleet, who is silent or late, whose configuration differs, and what they agreed on?
+// Routers page: routers of the fleet with their state, delay and configuration, and their agreed decisions.
 
 import { Empty, Facts, Notice, PageHead, Pending, Section } from '../components/layout.js';
 import { State } from '../components/state.js';

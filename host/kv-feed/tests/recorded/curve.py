@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Records what libzmq's PUB socket sends over CURVE to a client whose random bytes are fixed.
+"""Records a CURVE session between an XPUB socket of libzmq and a client with fixed random bytes.
 
-The client is written here with PyNaCl, apart from the router's own; the test replays the server's bytes to the router's client
-with the same random bytes and expects the same bytes from it, and the messages.
+This script implements the client with PyNaCl, independently of the router's client. The test replays the server's bytes
+to the router's client, which uses the same random bytes. It expects the recorded client's bytes and the messages.
 
     pip install pyzmq pynacl && python3 curve.py > curve.txt
 """
@@ -20,14 +20,16 @@ CLIENT_SECRET = bytes(range(200, 232))
 MESSAGES = [[b"kv-events", struct.pack(">Q", 0), b"first"], [b"kv-events", struct.pack(">Q", 1), b"x" * 300]]
 
 
-
 def frame(command: bool, body: bytes) -> bytes:
+    """Returns a ZMTP frame with this body."""
     if len(body) < 256:
         return bytes([4 * command, len(body)]) + body
     return bytes([4 * command | 2]) + struct.pack(">Q", len(body)) + body
 
 
 class Wire:
+    """TCP connection that records the sent and received bytes."""
+
     def __init__(self, port: int):
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.sent, self.received = b"", b""
@@ -44,6 +46,7 @@ class Wire:
         return data
 
     def frame(self) -> bytes:
+        """Reads a ZMTP frame and returns its body."""
         flags = self.read(1)[0]
         length = struct.unpack(">Q", self.read(8))[0] if flags & 2 else self.read(1)[0]
         return self.read(length)

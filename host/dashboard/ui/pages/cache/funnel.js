@@ -1,4 +1,4 @@
-// The reuse funnel of a pool: prompt tokens, the best match that was to be had, the chosen one, the one that served.
+// Funnel of cache reuse in a pool: prompt tokens, best match of all workers, match of the chosen worker, cached tokens.
 
 import { count, percent } from '../../format.js';
 import { html } from '../../html.js';

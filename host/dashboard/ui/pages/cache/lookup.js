@@ -1,4 +1,4 @@
-// The lookup of a pasted prompt: how deep each worker's cache goes, by tier.
+// Lookup of a prompt in the index: cached tokens of the prompt at each worker, by tier.
 
 import { change, RequestError } from '../../api.js';
 import { Share, Stack } from '../../components/bars.js';
@@ -62,7 +62,7 @@ export function Lookup() {
     ${result?.page && html`<${Found} page=${result.page} />`}`;
 }
 
-/** Returns a model that some worker lists, as the first content of the field. */
+/** Returns the model of a worker, as the default value of the field. */
 function useServedModel() {
   const { data } = useResource('/status');
   const workers = data?.pools.flatMap(({ workers: ofPool }) => ofPool) ?? [];
@@ -70,7 +70,7 @@ function useServedModel() {
   return names[0] ?? '';
 }
 
-/** Returns the pasted text as the request wants it. Throws a SyntaxError if it is not what it should be. */
+/** Returns the pasted text in the format of the request. Throws a SyntaxError if the text is invalid. */
 function content(kind, text) {
   if (kind === 'tokens') {
     const tokens = text

@@ -1,9 +1,9 @@
-// A unified diff, line by line: the sign tells added from removed lines, colour only repeats it.
+// Unified diff. The sign of a line distinguishes added from removed lines, so that the colour is redundant.
 
 import { html } from '../../html.js';
 
 const KINDS = { '+': 'added', '-': 'removed', '@': 'place' };
-/** Lines that name the two texts. */
+/** Header lines with the names of the two texts. */
 const HEAD_LINES = 2;
 
 function kindOf(line, index) {

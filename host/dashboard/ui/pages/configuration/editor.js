@@ -1,4 +1,4 @@
-// The editor of the configuration file: edit, check without effect, apply.
+// Editor of the configuration file: edit, check without applying, and apply.
 
 import { change, RequestError } from '../../api.js';
 import { Action } from '../../components/action.js';
@@ -18,7 +18,7 @@ const FILE = '/admin/config/file';
 export function ConfigEditor({ onApplied }) {
   const file = useResource(FILE);
   const [applied, setApplied] = useState(null);
-  // The edit that was refused because the file had changed meanwhile.
+  // Draft of an edit that the router refused because the file had changed.
   const [draft, setDraft] = useState(null);
   const { data } = file;
   if (!data) return html`<${Pending} resource=${file} what="the file" />`;
@@ -33,14 +33,14 @@ export function ConfigEditor({ onApplied }) {
     setDraft(text);
     await Promise.all([file.reload(), onApplied()]);
   };
-  // Another text on disk begins another edit: its key makes a new editor. The outcome of the last edit, or its draft, outlives
-  // it.
+  // A changed file has a new key, which replaces the editor. The result or the draft of the last edit is state of this
+  // component, so it is kept.
   return html`
     ${applied && html`<${Notice} kind="good">${applied}<//>`}
     <${Editor} key=${data.sha256} file=${data} draft=${draft} onApplied=${finish} onRefused=${onApplied} onMoved=${keep} />`;
 }
 
-/** Notice in place of a file whose secrets cannot be replaced. */
+/** Notice in place of a file in which the router cannot redact the secrets. */
 function Hidden({ onReload }) {
   return html`
     <${Notice} kind="warn">
@@ -106,13 +106,13 @@ function Editor({ file, draft, onApplied, onRefused, onMoved }) {
     ${result?.check && html`<${CheckResult} check=${result.check} area=${area} />`}`;
 }
 
-/** Returns the difference of two texts in lines, as a sentence's end. */
+/** Returns the difference between the line counts of two texts, as the end of a sentence. */
 function lineChange(before, after) {
   const [old, now] = [before, after].map((text) => text.split('\n').length);
   return now === old ? 'lines are changed' : `${plural(Math.abs(now - old), 'line')} ${now > old ? 'more' : 'fewer'}`;
 }
 
-/** Puts the cursor of the editor at a problem. */
+/** Moves the cursor of the editor to a problem. */
 function selectIn(area, { line, column }) {
   const lines = area.current.value.split('\n');
   const start = lines.slice(0, line - 1).reduce((sum, text) => sum + text.length + 1, 0) + column - 1;

@@ -1,4 +1,4 @@
-// The texts that the router was given, newest first, each with its result and its difference to the one before.
+// History of the configuration, newest first. Each entry has its result and the diff to the entry before.
 
 import { address } from '../../api.js';
 import { Empty, Pending } from '../../components/layout.js';

@@ -1,10 +1,10 @@
-// Problems of a configuration with their places.
+// Problems of a configuration with their positions.
 
 import { State } from '../../components/state.js';
 import { Table } from '../../components/table.js';
 import { html } from '../../html.js';
 
-/** Problems as a table. With `onSelect` a place is a button that goes there. */
+/** Table of problems. With `onSelect` a position is a button that moves the cursor there. */
 export function Problems({ problems, caption, onSelect }) {
   if (problems.length === 0) return null;
   const place = (problem) => `${problem.line}:${problem.column}`;

@@ -1,4 +1,4 @@
-// Changes of the router: who or what made them, and with which result.
+// Changes of the router, with their cause and result.
 
 import { Empty } from '../../components/layout.js';
 import { State } from '../../components/state.js';

@@ -5,7 +5,7 @@ import { number, percent, seconds } from '../../format.js';
 import { html } from '../../html.js';
 import { useMemo } from '../../vendor/hooks.js';
 
-/** The charts: a title, the format of the values, and the figures with their names. */
+/** Charts: title, format of the values, and figures with their names. */
 const CHARTS = [
   [
     'Requests per second',

@@ -1,4 +1,4 @@
-// The workers of a pool, one a row, with the buttons that drain and resume them.
+// Table of a pool's workers, with buttons that drain and resume them.
 
 import { change } from '../../api.js';
 import { Action } from '../../components/action.js';
@@ -90,7 +90,7 @@ function Feed({ feed }) {
   return html`<${State} state=${feed.state} title=${about} />`;
 }
 
-/** Drains a worker, or resumes a drained one. */
+/** Button that drains a worker, or resumes a drained worker. */
 function DrainAction({ worker }) {
   const { pool, name, draining } = worker;
   const verb = draining ? 'resume' : 'drain';

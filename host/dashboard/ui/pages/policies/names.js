@@ -1,6 +1,6 @@
-// Names of policies that can be chosen.
+// Names of the policies that a user can choose.
 
-/** Returns the names of a page /admin/policies. A shadow is a second copy of a policy, which cannot be chosen itself. */
+/** Returns the names from a page /admin/policies, without shadows, which are second instances of a policy. */
 export function policyNames(page) {
   return (page?.policies ?? []).map(({ name }) => name).filter((name) => !name.endsWith(' (shadow)'));
 }

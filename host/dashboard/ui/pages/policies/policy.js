@@ -1,4 +1,4 @@
-// One policy: its versions with their circuits, and the buttons that go back and forth between them.
+// Policy with its versions and their circuits, and with buttons that roll back and resume versions.
 
 import { address, change } from '../../api.js';
 import { Action } from '../../components/action.js';
@@ -68,7 +68,7 @@ function Pipeline({ pipeline }) {
   const { filters, scorers } = pipeline;
   return html`<p class="muted">Pipeline: ${[
     filters.length > 0 && `filters ${filters.map(({ keeps }) => keeps).join(', ')}`,
-    // A scorer is a policy or a column.
+    // The score comes from a policy or from a column.
     scorers.length > 0 && `scorers ${scorers.map(({ policy, feature }) => policy ?? feature).join(', ')}`,
   ]
     .filter(Boolean)

@@ -1,4 +1,4 @@
-// The routes with their policies, canaries and shadows, and the buttons of a trial.
+// Routes with their policies, canaries and shadows, and with buttons that start and end trials.
 
 import { address, change } from '../../api.js';
 import { Action } from '../../components/action.js';
@@ -11,7 +11,7 @@ import { html } from '../../html.js';
 import { useState } from '../../vendor/hooks.js';
 import { policyNames } from './names.js';
 
-/** Changes a route, and returns the router's sentence about it. */
+/** Changes a route, and returns the message of the router's response. */
 async function changeRoute(policy, action, body, onChange) {
   const answer = await change(address(['admin', 'policies', policy, action]), body);
   await onChange();
@@ -58,7 +58,7 @@ function RoutePolicy({ route, overrides, onChange }) {
     ${decode_policy && html`<span class="sub">decode ${decode_policy}</span>`}`;
 }
 
-/** Canaries or shadows of a route, with what ends them. */
+/** Canaries or shadows of a route, with buttons that promote or retract them. */
 function Trials({ route, trials, onChange }) {
   if (trials.length === 0) return UNKNOWN;
   return html`<ul class="trials">
@@ -73,7 +73,7 @@ function Trials({ route, trials, onChange }) {
   </ul>`;
 }
 
-/** Makes a canary or a shadow the policy of the route. */
+/** Button that makes a canary or a shadow the policy of the route. */
 export function Promote({ route, policy, onChange }) {
   return html`
     <${Action} label="Promote" isDanger command=${conductor('policy', 'promote', policy, '--route', route.route)}
@@ -82,7 +82,7 @@ export function Promote({ route, policy, onChange }) {
       run=${() => changeRoute(policy, 'promote', { route: route.route }, onChange)} />`;
 }
 
-/** Ends what was changed over HTTP for this policy. */
+/** Button that reverts the changes over HTTP for this policy. */
 export function Retract({ route, policy, onChange }) {
   const effect = retractEffect(route, policy);
   return html`
@@ -99,7 +99,7 @@ function retractEffect(route, policy) {
     : html`<strong>${policy}</strong> gets only the sessions of ${place} that the file gives it, instead of ${percent(share)}.`;
 }
 
-/** Starts a canary or a shadow on a route. */
+/** Button that starts a canary or a shadow on a route. */
 function StartTrial({ route, page, onChange }) {
   const names = policyNames(page).filter((name) => name !== route.policy);
   const [policy, setPolicy] = useState('');

@@ -1,4 +1,4 @@
-// A shadow: how often it agrees with the active policy, and what it would have done otherwise.
+// Shadow policy: its agreement rate with the active policy, and its different decisions.
 
 import { address } from '../../api.js';
 import { Stack } from '../../components/bars.js';
@@ -7,7 +7,7 @@ import { count, number, percent, seconds, time } from '../../format.js';
 import { html } from '../../html.js';
 import { Link } from '../../router.js';
 
-/** Disagreements that are shown. */
+/** Number of shown disagreements. */
 const SHOWN = 8;
 
 const COLUMNS = [
@@ -45,7 +45,7 @@ export function ShadowCard({ shadow }) {
     </article>`;
 }
 
-/** Sums over the decisions in which both chose a worker. */
+/** Sums over the decisions in which both policies chose a worker. */
 function Comparison({ shadow }) {
   const { matched_tokens: matched, tokens_ahead: ahead, predicted_ttft: predicted, decision_us } = shadow;
   const rows = [

@@ -1,4 +1,4 @@
-// A canary beside the policy of its route: the measures with their confidence, and the evidence that is still missing.
+// Comparison of a canary with the policy of its route: measures with their confidence, and missing evidence.
 
 import { address, change } from '../../api.js';
 import { Action } from '../../components/action.js';
@@ -78,7 +78,7 @@ function CanaryVerdict({ arm, rule, route, onChange }) {
     </div>`;
 }
 
-/** The intervals of both measures. They are drawn around 0, which is no difference. */
+/** Confidence intervals of both measures, on an axis around 0, which means no difference. */
 function Looks({ looks }) {
   return html`
     <div class="table-scroll" tabindex="0" role="region" aria-label="Comparison with the route's policy">

@@ -1,4 +1,4 @@
-// Upload of a component: dropped on the page or chosen, checked by the router, then written to the policy folder.
+// Upload of a component by drag and drop or by choice. The router checks it and writes it to the policy folder.
 
 import { address, RequestError, send } from '../../api.js';
 import { Action } from '../../components/action.js';
@@ -85,12 +85,12 @@ export function Upload({ policies, onChange }) {
     }`;
 }
 
-/** Clears the last choice: browsers report no change if the same file is chosen again. */
+/** Clears the last choice, since browsers send no change event if the same file is chosen again. */
 function forget(event) {
   event.currentTarget.value = '';
 }
 
-/** Returns the bytes of a file. Browsers refuse to read one that changed after it was chosen. */
+/** Returns the bytes of a file. Browsers do not read a file that changed after it was chosen. */
 async function contentOf(file) {
   try {
     return await file.arrayBuffer();
@@ -116,7 +116,7 @@ function effect({ policies, routes }, name) {
     : html`The policy <strong>${name}</strong> is added. No route uses it yet.`;
 }
 
-/** What the check of a component found: problems, warnings, and the scenarios that it ran through. */
+/** Report of a component's check: problems, warnings, and results of the scenarios. */
 function Report({ report }) {
   const { problems = [], warnings = [], scenarios = [] } = report ?? {};
   return html`

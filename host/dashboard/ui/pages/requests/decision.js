@@ -1,11 +1,11 @@
-// One call of a policy: its verdict, and the candidates with the numbers that it saw.
+// Decision of a policy: its verdict, and the candidates with their columns.
 
 import { Table } from '../../components/table.js';
 import { count, number, seconds, short, UNKNOWN } from '../../format.js';
 import { html } from '../../html.js';
 import { useState } from '../../vendor/hooks.js';
 
-/** Columns that are shown at first: more do not fit beside each other. */
+/** Number of columns that are shown initially, since more do not fit on the page. */
 const FIRST_COLUMNS = 6;
 
 export function DecisionCall({ call }) {
@@ -25,7 +25,7 @@ function title({ policy, manifest_version, version, attempt, phase, fallback }) 
   return html`${name}${fallback && html` <span class="tag tag-warn">fallback</span>`}${about && html` <span class="muted">${about}</span>`}`;
 }
 
-/** Returns what a call decided, in a sentence. */
+/** Returns the verdict of a decision as a sentence. */
 export function verdict({ decided, detail, fault, refused, score, took_us, candidates }) {
   const took = typeof took_us === 'number' ? ` It took ${seconds(took_us / 1e6)}.` : '';
   if (fault) return `It failed (${fault.kind}: ${fault.detail ?? 'no detail'}), and the fallback decided.${took}`;
@@ -42,7 +42,7 @@ export function verdict({ decided, detail, fault, refused, score, took_us, candi
   return `It passed: the next call decides.${took}`;
 }
 
-/** The candidates. At first only the columns in which they differ, since those made the difference. */
+/** Table of the candidates. Initially it shows only columns with different values, which determined the decision. */
 export function Candidates({ candidates, columns }) {
   const [isWhole, setWhole] = useState(false);
   const telling = columns.filter((column) => new Set(candidates.map(({ numbers }) => numbers[column])).size > 1);
@@ -83,7 +83,7 @@ function RequestNumbers({ numbers }) {
     </details>`;
 }
 
-/** Unknown numbers are null; infinite ones are texts. */
+/** Formats a number. Unknown numbers are null, and infinite numbers are texts. */
 function value(shown) {
   return typeof shown === 'number' ? number(shown) : (shown ?? UNKNOWN);
 }

@@ -1,4 +1,4 @@
-// The recorded call decided again by another policy.
+// Replay of a recorded decision with another policy.
 
 import { address, change, RequestError } from '../../api.js';
 import { Command } from '../../components/action.js';
@@ -52,7 +52,7 @@ function ReplayResult({ page, columns }) {
     ${candidates.length > 0 && html`<${Candidates} candidates=${candidates} columns=${columns} />`}`;
 }
 
-/** Returns what a call decided, as the end of a sentence. */
+/** Returns the verdict of a decision as the end of a sentence. */
 function choice({ verdict, detail, worker, prefill_worker, score }) {
   if (verdict !== 'route') return `ends with ${verdict}${detail ? ` (${detail})` : ''}`;
   const pair = prefill_worker && prefill_worker !== worker ? ` after prefill on ${prefill_worker}` : '';

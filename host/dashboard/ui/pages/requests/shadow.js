@@ -1,4 +1,4 @@
-// The choice of a shadow for one request, where it differed.
+// Choices of shadows for a request that differ from the active policy's choice.
 
 import { Empty, Pending } from '../../components/layout.js';
 import { Table } from '../../components/table.js';

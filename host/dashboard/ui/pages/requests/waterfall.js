@@ -1,4 +1,4 @@
-// The stages of a request on one axis of time.
+// Waterfall of a request: its stages on one time axis.
 
 import { seconds } from '../../format.js';
 import { html } from '../../html.js';
@@ -40,7 +40,7 @@ export function Waterfall({ stages, outcome }) {
 }
 
 function Span({ from, share, stage }) {
-  // A stage that took next to nothing is still seen.
+  // Minimum width, so that a very short stage is visible.
   const width = Math.max(share * 100, 0.4);
   const x = Math.min(from * 100, 100 - width);
   return html`

@@ -1,4 +1,4 @@
-// The decisions that the routers of a fleet agree on, and the state of each at every router.
+// Agreed decisions of the routers of a fleet, with the state of each decision at every router.
 
 import { Empty } from '../../components/layout.js';
 import { State } from '../../components/state.js';
@@ -34,7 +34,7 @@ function kindOf(state) {
   return { applied: 'good', staged: 'busy', working: 'busy', elsewhere: 'warn', refused: 'bad' }[state];
 }
 
-/** The policy, route or instance of a decision. */
+/** Policy, route or instance of a decision. */
 function subjectOf(value) {
   return value?.policy ?? value?.route ?? value?.name ?? '';
 }

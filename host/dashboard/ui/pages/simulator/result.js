@@ -1,4 +1,4 @@
-// The figures of a simulation: one row a figure, one column a policy, and which of them is better.
+// Figures of a simulation: a row for each figure, a column for each policy, and the better policy.
 
 import { Share } from '../../components/bars.js';
 import { Notice } from '../../components/layout.js';
@@ -6,7 +6,7 @@ import { Table } from '../../components/table.js';
 import { change, count, number, percent, seconds } from '../../format.js';
 import { html } from '../../html.js';
 
-/** The figures: name, format, whether less is better (null: neither is), and the value of a row. */
+/** Figures: name, format, true if less is better (null for neither), and the value of a row. */
 const FIGURES = [
   ['Time to first token, mean', seconds, true, (row) => row['ttft-s'].mean],
   ['Time to first token, p50', seconds, true, (row) => row['ttft-s'].p50],
@@ -59,7 +59,7 @@ export function SimulationResult({ result }) {
     </p>`;
 }
 
-/** The difference of a figure, and by word and sign whether it is better. */
+/** Difference of a figure, with a word and a sign for better or worse. */
 function Difference({ figure, first, other }) {
   const [, , isLessBetter, of] = figure;
   const [before, after] = [of(first), of(other)];
@@ -70,7 +70,7 @@ function Difference({ figure, first, other }) {
   return html`<span class=${isBetter ? 'text-good' : 'text-bad'}>${change(difference)} ${isBetter ? 'better' : 'worse'}</span>`;
 }
 
-/** The comparison request by request, as `conductor simulate` words it. */
+/** Comparison by pairs of requests, in the same words as the output of `conductor simulate`. */
 function Verdict({ comparison }) {
   const { words, paired, policy, baseline } = comparison;
   return html`
