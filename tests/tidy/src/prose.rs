@@ -1,4 +1,4 @@
-//! Text that people read: comments and string literals of Rust files, comments of TOML files, and Markdown.
+//! Text that people read: comments and string literals of Rust files, comments and docstrings of others, and Markdown.
 
 use proc_macro2::{TokenStream, TokenTree};
 
@@ -22,7 +22,7 @@ pub fn prose() -> Vec<ProseLine> {
     for file in files(&["rs"]) {
         rust(&file, &mut found);
     }
-    for file in files(&["toml", "md", "wit"]) {
+    for file in files(&["toml", "md", "wit", "sh", "js", "mjs", "py"]) {
         text(&file, &mut found);
     }
     found
@@ -44,18 +44,41 @@ pub fn markdown_lines(text: &str) -> Vec<(usize, &str)> {
 }
 
 fn text(file: &SourceFile, found: &mut Vec<ProseLine>) {
-    let lines = if file.path.ends_with(".md") {
-        markdown_lines(&file.text)
-    } else {
-        let marker = if file.path.ends_with(".wit") { "//" } else { "#" };
-        let lines = file.text.lines().enumerate();
-        lines
-            .filter_map(|(at, line)| Some((at + 1, line.split_once(marker)?.1)))
-            .collect()
+    let lines = match file.path.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("md") => markdown_lines(&file.text),
+        Some("wit") => comments(&file.text, &["//"]),
+        Some("js" | "mjs") => comments(&file.text, &["//", "/**", " * "]),
+        Some("py") => docstrings(&file.text),
+        _ => comments(&file.text, &["#"]),
     };
     for (line, text) in lines {
         push(file, line, text, found);
     }
+}
+
+/// Returns the text of each line after the first of these markers that it has.
+fn comments<'a>(text: &'a str, markers: &[&str]) -> Vec<(usize, &'a str)> {
+    let after = |line: &'a str| markers.iter().find_map(|marker| line.split_once(marker));
+    let lines = text.lines().zip(1..);
+    lines
+        .filter_map(|(line, number)| Some((number, after(line)?.1)))
+        .collect()
+}
+
+/// Returns the lines of a Python file's docstrings, and its comments.
+fn docstrings(text: &str) -> Vec<(usize, &str)> {
+    let mut is_inside = false;
+    let mut found = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let quotes = line.matches("\"\"\"").count();
+        if is_inside || quotes > 0 {
+            found.push((number, line));
+        } else if let Some((_, comment)) = line.split_once('#') {
+            found.push((number, comment));
+        }
+        is_inside ^= quotes % 2 == 1;
+    }
+    found
 }
 
 fn rust(file: &SourceFile, found: &mut Vec<ProseLine>) {
