@@ -8,7 +8,7 @@ use tidy::files;
 use tidy::idioms::{EMPTY_OPENINGS, idioms, words};
 use tidy::prose::{markdown_lines, prose};
 
-/// Longest line of a Markdown file, in characters.
+/// Longest line of a Markdown file and of a comment, in characters.
 const MAX_COLUMNS: usize = 120;
 
 /// Openings of names that begin with a relative clause.
@@ -122,6 +122,21 @@ fn lines_of_pages_have_at_most_120_columns() {
         }
     }
     assert!(found.is_empty(), "break these lines: {found:#?}");
+}
+
+#[test]
+fn comments_have_at_most_120_columns() {
+    let mut found = Vec::new();
+    for file in files(&["rs"]) {
+        let lines = file.text.lines().zip(1..);
+        let comments = lines.filter(|(line, _)| line.trim_start().starts_with("//"));
+        let long = comments.filter(|(line, _)| line.chars().count() > MAX_COLUMNS);
+        found.extend(long.map(|(_, number)| format!("{}:{number}", file.path)));
+    }
+    assert!(
+        found.is_empty(),
+        "break these comments, which rustfmt does not: {found:#?}"
+    );
 }
 
 /// Returns the names of the test functions of a file.

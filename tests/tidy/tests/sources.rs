@@ -8,7 +8,6 @@ use tidy::files;
 
 const MAX_FILE: usize = 500;
 const MAX_FUNCTION: usize = 100;
-const MAX_COLUMNS: usize = 120;
 
 #[track_caller]
 fn none(problems: &[String], rule: &str) {
@@ -120,19 +119,6 @@ fn no_loose_end_is_left_in_the_text() {
         }
     }
     none(&found, "do these, or file them as issues:");
-}
-
-#[test]
-fn comments_have_at_most_120_columns() {
-    let mut long = Vec::new();
-    for file in files(&["rs"]) {
-        let lines = file.text.lines().zip(1..);
-        let comments = lines.filter(|(line, _)| line.trim_start().starts_with("//"));
-        for (_, number) in comments.filter(|(line, _)| line.chars().count() > MAX_COLUMNS) {
-            long.push(format!("{}:{number}", file.path));
-        }
-    }
-    none(&long, "break these comments (rustfmt leaves them as they are):");
 }
 
 #[test]
